@@ -1,0 +1,461 @@
+"""What a user of the gateway is promised, each promise tried with the official client on real engines."""
+
+import json
+import signal
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import openai
+
+from client import ENDLESS, Answer, Streaming, chat, opening
+from fleet import MODEL, SLOTS, get, sample, until
+
+CHECKS = []
+SECRET = "the password of the harbour master is zanzibar-4711"
+
+
+def check(title: str):
+    def add(function):
+        CHECKS.append((title, function))
+        return function
+    return add
+
+
+def user(text: str) -> list:
+    return [{"role": "user", "content": text}]
+
+
+def is_complete(answer: Answer) -> bool:
+    return bool(answer.text) and answer.finish in ("stop", "length") and answer.usage is not None
+
+
+def post(address: str, body: bytes, path: str = "/v1/chat/completions", method: str = "POST"):
+    """Status, headers and JSON body of a request that the client library would not send."""
+    request = urllib.request.Request(address + path, body, {"content-type": "application/json"}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as r:
+            return r.status, r.headers, json.load(r)
+    except urllib.error.HTTPError as e:
+        return e.code, e.headers, json.load(e)
+
+
+def at_once(*functions) -> list:
+    """Runs the functions at the same time; returns their values, an exception in place of one that raised."""
+    values: list = [None] * len(functions)
+
+    def call(i: int) -> None:
+        try:
+            values[i] = functions[i]()
+        except Exception as e:
+            values[i] = e
+
+    threads = [threading.Thread(target=call, args=(i,)) for i in range(len(functions))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return values
+
+
+def good(values: list) -> list:
+    for v in values:
+        if isinstance(v, Exception):
+            raise v
+    return values
+
+
+@check("the gateway is up and knows its engines")
+def up(world):
+    for path in ("/health", "/livez", "/readyz"):
+        assert get(world.gateway.address + path)[0] == 200, f"GET {path} on the listener"
+    for path in ("/livez", "/readyz"):
+        assert get(world.gateway.admin + path)[0] == 200, f"GET {path} on the admin listener"
+    engines = world.gateway.engines()
+    assert sorted(engines) == ["a1", "b1"], engines
+    for e in world.engines:
+        assert engines[e.name]["url"].rstrip("/") == e.url and MODEL in engines[e.name]["models"], engines[e.name]
+    return "both ready"
+
+
+@check("models.list is what the engines serve, with their fields")
+def models(world):
+    [model] = world.client().models.list().data
+    own = json.loads(get(world.engines[0].url + "/v1/models")[1])["data"][0]
+    mine = model.to_dict()
+    lost = {k: v for k, v in own.items() if k != "created" and mine.get(k) != v}
+    assert not lost, f"lost or changed: {lost}; got {mine}"
+    return f"{model.id}, {len(own)} fields"
+
+
+@check("an answer in one piece")
+def one_piece(world):
+    a = chat(world.client(), user(opening()))
+    assert is_complete(a) and a.usage.completion_tokens > 0, a
+    h = a.headers
+    assert h["x-request-id"] and h["x-penstock-attempts"] == "1" and h["x-penstock-affinity"] != "none", dict(h)
+    return f"engine {a.engine}, affinity {h['x-penstock-affinity']}, {a.usage.completion_tokens} tokens"
+
+
+@check("a streamed answer arrives token by token")
+def token_by_token(world):
+    a = chat(world.client(), user(opening()), stream=True, max_tokens=48, extra_body=ENDLESS)
+    assert is_complete(a) and a.usage.completion_tokens == 48, a
+    gaps = [b - a for a, b in zip(a.at, a.at[1:])]
+    apart = sum(g > 0.002 for g in gaps)
+    assert len(a.at) >= 40, f"{len(a.at)} content chunks for 48 tokens"
+    assert apart > len(gaps) / 2, f"only {apart} of {len(gaps)} chunks came apart from the one before: buffered"
+    return f"{len(a.at)} chunks in {a.at[-1] - a.at[0]:.2f} s, longest gap {max(gaps) * 1000:.0f} ms"
+
+
+@check("text completions, streamed and not")
+def completions(world):
+    client = world.client()
+    whole = client.completions.create(model=MODEL, prompt="The longest river of Europe is", max_tokens=12, temperature=0)
+    parts = list(client.completions.create(model=MODEL, prompt="The longest river of Europe is", max_tokens=12, temperature=0, stream=True))
+    streamed = "".join(p.choices[0].text for p in parts if p.choices)
+    assert whole.choices[0].text and streamed == whole.choices[0].text, (whole.choices[0].text, streamed)
+    return f"{len(parts)} chunks, the same text"
+
+
+@check("turns of a conversation stay on one engine and hit its prefix cache")
+def prefix_cache(world):
+    client = world.client()
+    before = {e.name: e.counter("prompt_tokens_cached_total") for e in world.engines}
+    cached, turns = {e.name: 0 for e in world.engines}, []
+    for _ in range(3):
+        messages = [{"role": "system", "content": "You are a patient teacher of geography and answer in short sentences."}]
+        messages += user(opening())
+        home, last_prompt = None, 0
+        for turn in range(4):
+            a = chat(client, messages, stream=turn % 2 == 1, max_tokens=12)
+            assert is_complete(a), a
+            assert home in (None, a.engine), f"turn {turn + 1} on {a.engine}, the turns before on {home}"
+            assert a.cached >= last_prompt // 2, f"turn {turn + 1}: {a.cached} of {last_prompt} tokens of the turn before cached"
+            home, last_prompt = a.engine, a.usage.prompt_tokens
+            cached[a.engine] += a.cached
+            if turn:
+                turns.append((a.cached, a.usage.prompt_tokens))
+            messages += [{"role": "assistant", "content": a.text}] + user("Tell me one thing more.")
+
+    def counted():
+        return {e.name: e.counter("prompt_tokens_cached_total") - before[e.name] for e in world.engines}
+    until(lambda: counted() == cached, 3, f"the engines' own counters at {cached}, they are {counted()}")
+    hit = sum(c for c, _ in turns) / sum(p for _, p in turns)
+    return f"3 conversations x 4 turns, {hit:.0%} of the prompt tokens of follow-up turns cached, as the engines count them too"
+
+
+@check("conversations spread over the engines")
+def spread(world):
+    client = world.client()
+    for _ in range(10):
+        text = opening()
+        world.homes[text] = chat(client, user(text), max_tokens=1).engine
+    counts = {e.name: sum(home == e.name for home in world.homes.values()) for e in world.engines}
+    assert min(counts.values()) > 0, counts
+    return f"10 new conversations: {counts}"
+
+
+@check("the shape of a request does not move its conversation")
+def shapes(world):
+    client = world.client()
+    for e in world.engines:
+        [text] = world.opened_on(e.name, 1)
+        parts = chat(client, [{"role": "user", "content": [{"type": "text", "text": text}]}], max_tokens=1)
+        streamed = chat(client, user(text), stream=True, max_tokens=1, seed=7)
+        status, headers, _ = post(world.gateway.address, json.dumps(
+            {"max_tokens": 1, "messages": [{"content": text, "role": "user"}], "model": MODEL}, indent=2).encode())
+        seen = {"parts": parts.engine, "stream": streamed.engine, "members reordered": headers["x-penstock-engine"]}
+        assert status == 200 and set(seen.values()) == {e.name}, f"first on {e.name}, then {seen}"
+    return "text as parts, streamed, members reordered: the same engine, on both"
+
+
+@check("x-penstock-key keeps unlike requests together")
+def own_key(world):
+    client = world.client()
+    seen = {chat(client, user(opening()), max_tokens=1, extra_headers={"x-penstock-key": "batch-9"}).engine for _ in range(5)}
+    assert len(seen) == 1, seen
+    return f"5 requests on {seen.pop()}"
+
+
+@check("two clients at once")
+def two_clients(world):
+    def talk():
+        client, messages, engines, spans = world.client(), user(opening()), set(), []
+        for _ in range(3):
+            a = chat(client, messages, stream=True, max_tokens=24, extra_body=ENDLESS)
+            assert is_complete(a), a
+            engines.add(a.engine)
+            spans.append((a.at[0], a.at[-1]))
+            messages += [{"role": "assistant", "content": a.text}] + user("Go on.")
+        assert len(engines) == 1, f"one conversation on {engines}"
+        return spans
+    mine, yours = good(at_once(talk, talk))
+    overlap = sum(max(0, min(b, d) - max(a, c)) for a, b in mine for c, d in yours)
+    assert overlap > 0, "the clients took turns"
+    return f"3 streamed turns each, {overlap:.1f} s of them at the same time"
+
+
+@check("eight streams at once use both engines")
+def eight(world):
+    answers = good(at_once(*[lambda: chat(world.client(), user(opening()), stream=True, max_tokens=16)] * (2 * SLOTS)))
+    assert all(is_complete(a) for a in answers), answers
+    counts = {e.name: sum(a.engine == e.name for a in answers) for e in world.engines}
+    assert min(counts.values()) > 0, counts
+    return f"{counts}"
+
+
+@check("a client that leaves in mid-stream frees the engine")
+def cancel(world):
+    took = []
+    for _ in range(3):
+        with Streaming(world.client(), user(opening()), 700, extra_body=ENDLESS) as s:
+            s.read(5)
+            engine = world.engine(s.engine)
+            assert engine.busy() == 1, f"{engine.name} has {engine.busy()} busy slots in mid-stream"
+            begin = time.monotonic()
+        until(lambda: engine.busy() == 0, 1, "the engine's slot idle", every=0.002)
+        took.append(time.monotonic() - begin)
+        assert engine.counter("requests_processing") == 0
+    before = engine.counter("n_decode_total")
+    time.sleep(0.3)
+    assert engine.counter("n_decode_total") == before, "the engine goes on decoding"
+    until(lambda: all(e["in_flight"] == 0 for e in world.gateway.engines().values()), 1, "in_flight 0 at the gateway")
+    return f"slot idle after {', '.join(f'{t * 1000:.0f}' for t in took)} ms"
+
+
+@check("an unknown model is a NotFoundError and reaches no engine")
+def unknown_model(world):
+    before = [e.counter("n_decode_total") for e in world.engines]
+    for stream in (False, True):
+        try:
+            world.client(retries=2).chat.completions.create(model="no-such-model", messages=user("Hello"), stream=stream)
+        except openai.NotFoundError as e:
+            assert e.code == "model_not_found" and "no-such-model" in e.message, (e.code, e.message)
+            assert "x-penstock-engine" not in e.response.headers, dict(e.response.headers)
+        else:
+            raise AssertionError("no error")
+    assert [e.counter("n_decode_total") for e in world.engines] == before
+    return "code model_not_found"
+
+
+@check("the engine's refusals pass through")
+def refusals(world):
+    client = world.client()
+    try:
+        client.embeddings.create(model=MODEL, input="a river")
+        raise AssertionError("embeddings: no error")
+    except openai.APIStatusError as e:
+        assert e.status_code == 501 and e.body["type"] == "not_supported_error", (e.status_code, e.body)
+    for stream in (False, True):
+        try:
+            client.chat.completions.create(model=MODEL, messages=user("word " * 2000), stream=stream)
+            raise AssertionError("context overflow: no error")
+        except openai.BadRequestError as e:
+            assert e.body["type"] == "exceed_context_size_error" and e.body["n_ctx"] == 1024, e.body
+    try:
+        client.chat.completions.create(model=MODEL, messages=user("Hello"), temperature="hot")
+        raise AssertionError("bad parameter: no error")
+    except openai.BadRequestError as e:
+        assert "temperature" in e.message, e.message
+    assert world.gateway.in_use([e.name for e in world.engines]), "a refusal counted against the engine"
+    return "501 for embeddings, 400 for context overflow and for a bad parameter"
+
+
+@check("what is no request never reaches an engine")
+def no_request(world):
+    before = [e.counter("n_decode_total") for e in world.engines]
+    address = world.gateway.address
+    for body in (b'{"model": "smol", "messages": [', b'{"model": "smol", "model": "smol", "messages": []}', b"[]", b""):
+        status, _, answer = post(address, body)
+        assert status == 400 and answer["error"]["code"] == "invalid_request", (body, status, answer)
+    status, _, answer = post(address, b"{}", "/v1/nothing")
+    assert status == 404 and answer["error"]["code"] == "invalid_request", (status, answer)
+    status, headers, answer = post(address, None, method="GET")
+    assert status == 405 and headers["allow"] == "POST" and answer["error"]["code"] == "invalid_request", (status, dict(headers))
+    assert [e.counter("n_decode_total") for e in world.engines] == before
+    return "broken JSON, duplicate member, no object, empty: 400; unknown path 404; GET 405"
+
+
+@check("requests as the engines close idle connections lose nothing")
+def idle_race(world):
+    keep_alive = 5.0  # seconds, of both engines' HTTP server
+    clients = [world.client() for _ in range(4)]
+    for c in clients:
+        chat(c, user(opening()), max_tokens=1)
+
+    def after(client, seconds):
+        time.sleep(seconds)
+        return chat(client, user(opening()), max_tokens=1)
+    good(at_once(*[lambda c=c, i=i: after(c, keep_alive - 0.1 + 0.05 * i) for i, c in enumerate(clients)]))
+    return "4 requests after 4.90 to 5.05 s of silence"
+
+
+@check("the record of a request says which engine and why")
+def explain(world):
+    a = chat(world.client(), user(opening()), max_tokens=1)
+    request = a.headers["x-request-id"]
+    status, body = get(f"{world.gateway.admin}/requests/{request}")
+    assert status == 200 and json.loads(body)["engine"] == a.engine, (status, body)
+    assert get(f"{world.gateway.admin}/requests/no-such-id")[0] == 404
+    for command in (["explain", request], ["engines"]):
+        asked = subprocess.run([world.gateway.binary, *command, "--admin", world.gateway.admin.removeprefix("http://")],
+                               capture_output=True, text=True, timeout=20)
+        assert asked.returncode == 0 and a.engine in asked.stdout, (command, asked)
+    page = get(world.gateway.admin + "/metrics")[1]
+    attempts = {e.name: sample(page, f'penstock_attempts_total{{engine="{e.name}",outcome="ok"}}') for e in world.engines}
+    return f"{len(json.loads(body))} fields; attempts so far {attempts}"
+
+
+class Visitors:
+    """New conversations one after the other, as long as the block runs; none of them may fail."""
+
+    def __init__(self, world):
+        self.world, self.served, self.errors = world, [], []
+        self.leave = threading.Event()
+        self.thread = threading.Thread(target=self.visit)
+
+    def visit(self) -> None:
+        client = self.world.client()
+        while not self.leave.is_set():
+            try:
+                self.served.append(chat(client, user(opening()), max_tokens=1).engine)
+            except Exception as e:
+                self.errors.append(e)
+
+    def __enter__(self) -> "Visitors":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.leave.set()
+        self.thread.join()
+
+    def met(self, name: str) -> bool:
+        return name in self.served
+
+
+def lose_engine_in_mid_stream(world, number: int) -> str:
+    """One engine gets the signal while it streams: that stream raises, nobody else notices, the engine comes back."""
+    texts = world.opened_on("a1", 3)
+    victim, other = world.engine("a1"), world.other("a1")
+    begin = time.monotonic()
+    with Streaming(world.client(), user(texts[0]), 700, extra_body=ENDLESS) as s:
+        assert s.read(5).engine == victim.name, s.engine
+        victim.stop(number)
+        begin = time.monotonic()
+        try:
+            a = s.rest()
+            raise AssertionError(f"a broken stream ended as if complete: finish {a.finish}, {len(a.at)} chunks")
+        except openai.APIError as e:
+            raised, ended = e, time.monotonic()
+        assert s.answer.finish is None and s.answer.usage is None, s.answer
+        assert getattr(raised, "code", None) == "stream_interrupted", f"{type(raised).__name__}: {raised}"
+    with Visitors(world) as visitors:
+        for text in texts:  # conversations of the lost engine, at once and later
+            for _ in range(2):
+                a = chat(world.client(), user(text), stream=True, max_tokens=4)
+                assert is_complete(a) and a.engine == other.name, a
+        victim.gone()
+        time.sleep(1)
+        assert not visitors.errors and not visitors.met(victim.name), (visitors.errors, visitors.served)
+        victim.start()
+        back = time.monotonic()
+        until(lambda: visitors.met(victim.name) or visitors.errors, 40, f"{victim.name} used again after its restart")
+        back = time.monotonic() - back
+    assert not visitors.errors, visitors.errors
+    return (f"the stream raised {type(raised).__name__} {raised.code} after {ended - begin:.1f} s; "
+            f"{len(visitors.served)} new and {2 * len(texts)} follow-up requests served meanwhile, no error; used again {back:.1f} s after its restart")
+
+
+@check("an engine killed in mid-stream")
+def killed(world):
+    return lose_engine_in_mid_stream(world, signal.SIGKILL)
+
+
+@check("an engine terminated in mid-stream")
+def terminated(world):
+    return lose_engine_in_mid_stream(world, signal.SIGTERM)
+
+
+@check("an engine killed before it answers")
+def killed_before_answer(world):
+    texts = world.opened_on("b1", 2)
+    victim, other = world.engine("b1"), world.other("b1")
+
+    def kill():
+        until(lambda: victim.busy() == 2, 10, "both requests at the engine")
+        victim.stop(signal.SIGKILL)
+    plain, persistent, killing = at_once(
+        lambda: chat(world.client(), user(texts[0]), max_tokens=500, extra_body=ENDLESS),
+        lambda: chat(world.client(retries=2), user(texts[1]), max_tokens=60, extra_body=ENDLESS),
+        kill)
+    good([killing, persistent])
+    assert isinstance(plain, openai.APIStatusError), f"{plain!r}: its bytes had reached the engine, so it must fail once and not be sent twice"
+    assert plain.status_code == 502 and plain.code == "engine_error", (plain.status_code, plain.body)
+    assert is_complete(persistent) and persistent.engine == other.name, persistent
+    return f"502 {plain.code} to a client without retries; the client's own retry was answered by {other.name}"
+
+
+@check("no engine at all is an error at once, and passes")
+def none_left(world):
+    for e in world.engines:
+        e.stop(signal.SIGKILL)
+        e.gone()
+    slowest = 0.0
+
+    def refused():
+        nonlocal slowest
+        begin = time.monotonic()
+        try:
+            chat(world.client(), user(opening()), max_tokens=1)
+            raise AssertionError("an answer without an engine")
+        except openai.APIStatusError as e:
+            slowest = max(slowest, time.monotonic() - begin)
+            assert e.status_code == 503 and e.code == "no_healthy_engine", (e.status_code, e.body)
+            assert int(e.response.headers["retry-after"]) > 0, dict(e.response.headers)
+    refused()
+    until(lambda: get(world.gateway.address + "/readyz")[0] == 503, 40, "readyz 503")
+    refused()
+    assert get(world.gateway.address + "/livez")[0] == 200
+    assert slowest < 2, f"the refusal took {slowest:.1f} s"
+    world.engines[0].start()
+    until(lambda: get(world.gateway.address + "/readyz")[0] == 200, 40, "readyz 200 with one engine back")
+    assert is_complete(chat(world.client(), user(opening())))
+    return f"503 no_healthy_engine with Retry-After in {slowest * 1000:.0f} ms; served again with one engine back"
+
+
+@check("SIGTERM lets a running stream finish, then exit 0")
+def drain(world):
+    homes = dict(world.homes)
+    gateway = world.gateway
+    with Streaming(world.client(), user(opening()), 450, extra_body=ENDLESS) as s:
+        s.read(5)
+        gateway.process.signal(signal.SIGTERM)
+        until(lambda: get(gateway.admin + "/readyz")[0] == 503, 1, "readyz 503 on the admin listener after SIGTERM", every=0.01)
+        assert is_complete(chat(world.client(), user(opening()), max_tokens=1)), "a request just after SIGTERM"
+        a = s.rest()
+    assert is_complete(a) and a.usage.completion_tokens == 450, (a.finish, a.usage)
+    status = gateway.process.wait(20)
+    assert status == 0, f"exit {status}"
+    gateway.start()
+    until(lambda: gateway.in_use([e.name for e in world.engines]), 20, "both engines ready after the gateway's restart")
+    client = world.client()
+    moved = {t: home for t, home in homes.items() if chat(client, user(t), max_tokens=1).engine != home}
+    assert not moved, f"{len(moved)} of {len(homes)} conversations moved by a restart of the gateway: {moved}"
+    return f"450 tokens complete, exit 0; after a restart {len(homes)} conversations on their engines"
+
+
+@check("logs hold no prompt")
+def secrets(world):
+    chat(world.client(), user(SECRET), max_tokens=4)
+    try:
+        world.client().chat.completions.create(model="no-such-model", messages=user(SECRET))
+    except openai.NotFoundError:
+        pass
+    log = world.gateway.log.read_text()
+    assert SECRET not in log and "zanzibar" not in log
+    lines = [json.loads(line) for line in log.splitlines()]
+    return f"{len(lines)} lines of JSON"

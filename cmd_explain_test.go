@@ -1,0 +1,120 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+const aRecord = `{
+  "id": "a/b", "time": "2026-11-30T12:00:01.5Z", "model": "m", "source": "us-east", "class": "m+tools",
+  "key_source": "opening", "key": "8f3a01", "engine": "b1", "why": "alternate: a1 was at its bound",
+  "candidates": [
+    {"engine": "a1", "weight": 0.666, "in_flight": 12, "bound": 12, "state": "ready", "later": []},
+    {"engine": "b1", "weight": 0.334, "in_flight": 3, "bound": 6.5, "state": "ready"},
+    {"engine": "c1", "weight": 0, "in_flight": 0, "bound": null, "state": "down"}
+  ],
+  "alternate": "b1",
+  "attempts": [{"engine": "b1", "outcome": "ok", "ms": 412.4, "cause": ""}],
+  "outcome": "ok", "status": 200, "ttft_ms": 8.25, "total_ms": 12500,
+  "usage": {"prompt_tokens": 1200, "completion_tokens": 30, "details": {"x": 1}}, "stream": true, "of_a_later_build": [1]
+}`
+
+func TestExplainRequest(t *testing.T) {
+	addr := adminAnswering(t, map[string]string{"/requests/a%2Fb": aRecord})
+	code, stdout, stderr := penstock(t, "explain", "a/b", "--admin", addr)
+	at := time.Date(2026, 11, 30, 12, 0, 1, 5e8, time.UTC).Local().Format("2006-01-02 15:04:05.000 MST")
+	want := `request    a/b
+at         ` + at + `
+model      m, streamed
+class      m+tools
+source     us-east
+key        8f3a01, from opening
+served by  b1: alternate: a1 was at its bound
+outcome    ok, status 200, first content after 8.2 ms, 12.5 s in all
+usage      completion tokens 30, prompt tokens 1200
+
+CANDIDATE  WEIGHT  IN FLIGHT  BOUND  STATE  ROLE
+a1         66.6%   12         12     ready  -
+b1         33.4%   3          6.5    ready  served, alternate
+c1         0.0%    0          -      down   -
+
+ATTEMPT  ENGINE  OUTCOME  TOOK
+1        b1      ok       412 ms
+`
+	if code != exitDone || stderr != "" || stdout != want {
+		t.Errorf("exit %d, stderr %q, stdout\n%swant\n%s", code, stderr, stdout, want)
+	}
+	if _, stdout, _ = penstock(t, "explain", "a/b", "--admin", addr, "--json"); strings.TrimSpace(stdout) != aRecord {
+		t.Errorf("--json changed the document:\n%s", stdout)
+	}
+}
+
+func TestExplainRequestThatFailedOrStillRuns(t *testing.T) {
+	addr := adminAnswering(t, map[string]string{
+		"/requests/refused": `{"id": "refused", "model": "m", "key_source": "none", "key": 0, "candidates": null, "attempts": null,
+			"outcome": "no_healthy_engine", "status": 503, "ttft_ms": null, "usage": null}`,
+		"/requests/running": `{"id": "running", "model": "m", "key_source": "user", "key": 17, "engine": "a1",
+			"attempts": [{"engine": "b1", "outcome": "not_processed", "cause": "connection refused", "ms": 0.3}, {"engine": "a1"}]}`,
+	})
+	for id, want := range map[string]string{
+		"refused": `request    refused
+model      m
+key        none: any engine would do as well
+served by  no engine
+outcome    no_healthy_engine, status 503
+`,
+		"running": `request    running
+model      m
+key        17, from user
+served by  a1
+outcome    still running
+
+ATTEMPT  ENGINE  OUTCOME                            TOOK
+1        b1      not_processed: connection refused  0.3 ms
+2        a1      running                            -
+`,
+	} {
+		if code, stdout, stderr := penstock(t, "explain", id, "--admin", addr); code != exitDone || stderr != "" || stdout != want {
+			t.Errorf("exit %d, stderr %q, stdout\n%swant\n%s", code, stderr, stdout, want)
+		}
+	}
+}
+
+func TestExplainTable(t *testing.T) {
+	for _, c := range []struct{ document, want string }{
+		{`{"version": 12, "reason": "engine c1 joined", "policy": "capacity", "later": 1, "weights": [
+			{"source": "us", "class": "n", "engine": "a1", "weight": 1},
+			{"source": "us", "class": "m", "engine": "c1", "weight": 0},
+			{"source": "us", "class": "m", "engine": "b1", "weight": 0.25},
+			{"source": "us", "class": "m", "engine": "a1", "weight": 0.75}]}`,
+			`table        12
+policy       capacity
+reason       engine c1 joined
+certificate  none: this policy does not solve for the optimum, or has not yet
+
+SOURCE  CLASS  ENGINE  WEIGHT
+us      m      a1      75.0%   ###############
+"       "      b1      25.0%   #####
+"       "      c1      0.0%    .
+us      n      a1      100.0%  ####################
+`},
+		{`{"version": 1, "policy": "optimal", "reason": "start", "weights": [], "certificate": {"objective": 1234.5, "bound": 1234.4, "gap": 8.1e-7}}`,
+			`table        1
+policy       optimal
+reason       start
+certificate  gap 8.1e-07 (objective 1234.5, bound 1234.4)
+
+no weights yet: no class has been asked for
+`},
+	} {
+		addr := adminAnswering(t, map[string]string{"/table": c.document})
+		code, stdout, stderr := penstock(t, "explain", "--table", "--admin", addr)
+		if code != exitDone || stderr != "" || stdout != c.want {
+			t.Errorf("exit %d, stderr %q, stdout\n%swant\n%s", code, stderr, stdout, c.want)
+		}
+		if _, stdout, _ := penstock(t, "explain", "--table", "--admin", addr, "--json"); strings.TrimSpace(stdout) != c.document {
+			t.Errorf("--json changed the document:\n%s", stdout)
+		}
+	}
+}

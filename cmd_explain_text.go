@@ -1,0 +1,190 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// print is the record for people: first what became of the request, then what
+// could have, then how it went.
+func (r requestRecord) print(w io.Writer) error {
+	facts := newFacts(w)
+	facts.add("request", r.ID)
+	if !r.Time.IsZero() {
+		facts.add("at", r.Time.Local().Format("2006-01-02 15:04:05.000 MST"))
+	}
+	facts.add("model", r.asked())
+	facts.add("class", r.Class)
+	facts.add("source", r.Source)
+	facts.add("key", r.keyText())
+	facts.add("served by", join(": ", cmp.Or(r.Engine, "no engine"), r.Why))
+	facts.add("outcome", r.ended())
+	facts.add("usage", usageText(r.Usage))
+	if err := facts.print(); err != nil {
+		return err
+	}
+	if err := r.printCandidates(w); err != nil {
+		return err
+	}
+	return r.printAttempts(w)
+}
+
+func (r requestRecord) asked() string {
+	if r.Stream {
+		return join(", ", r.Model, "streamed")
+	}
+	return r.Model
+}
+
+func (r requestRecord) keyText() string {
+	if r.KeySource == "" || r.KeySource == "none" {
+		return "none: any engine would do as well"
+	}
+	if r.Key == "" {
+		return "from " + r.KeySource
+	}
+	return string(r.Key) + ", from " + r.KeySource
+}
+
+func (r requestRecord) ended() string {
+	if r.Outcome == "" {
+		return "still running"
+	}
+	text := r.Outcome
+	if r.Status != 0 {
+		text += ", status " + strconv.Itoa(r.Status)
+	}
+	if r.TTFT != nil {
+		text += ", first content after " + ms(r.TTFT)
+	}
+	if r.Total != nil {
+		text += ", " + ms(r.Total) + " in all"
+	}
+	return text
+}
+
+func (r requestRecord) printCandidates(w io.Writer) error {
+	if len(r.Candidates) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	t := newTable(w, "CANDIDATE", "WEIGHT", "IN FLIGHT", "BOUND", "STATE", "ROLE")
+	for _, c := range r.Candidates {
+		var roles []string
+		if c.Engine == r.Engine {
+			roles = append(roles, "served")
+		}
+		if c.Engine == r.Alternate {
+			roles = append(roles, "alternate")
+		}
+		t.row(c.Engine, share(c.Weight), number(c.InFlight), number(c.Bound), c.State, strings.Join(roles, ", "))
+	}
+	return t.print()
+}
+
+func (r requestRecord) printAttempts(w io.Writer) error {
+	if len(r.Attempts) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	t := newTable(w, "ATTEMPT", "ENGINE", "OUTCOME", "TOOK")
+	for i, a := range r.Attempts {
+		t.row(strconv.Itoa(i+1), a.Engine, join(": ", cmp.Or(a.Outcome, "running"), a.Cause), ms(a.Ms))
+	}
+	return t.print()
+}
+
+// print is the table for people: what made it, then the weights of each source
+// and class with the heaviest first.
+func (t routingTable) print(w io.Writer) error {
+	facts := newFacts(w)
+	facts.add("table", strconv.FormatUint(t.Version, 10))
+	facts.add("policy", t.Policy)
+	facts.add("reason", t.Reason)
+	if c := t.Certificate; c != nil {
+		facts.add("certificate", fmt.Sprintf("gap %.2g (objective %.6g, bound %.6g)", c.Gap, c.Objective, c.Bound))
+	} else {
+		facts.add("certificate", "none: this policy does not solve for the optimum, or has not yet")
+	}
+	if err := facts.print(); err != nil {
+		return err
+	}
+	if len(t.Weights) == 0 {
+		_, err := fmt.Fprintln(w, "\nno weights yet: no class has been asked for")
+		return err
+	}
+	fmt.Fprintln(w)
+	rows := slices.Clone(t.Weights)
+	slices.SortFunc(rows, func(a, b weight) int {
+		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Class, b.Class),
+			cmp.Compare(b.Weight, a.Weight), strings.Compare(a.Engine, b.Engine))
+	})
+	lines := newTable(w, "SOURCE", "CLASS", "ENGINE", "WEIGHT")
+	for i, r := range rows {
+		source, class := r.Source, r.Class
+		if i > 0 && rows[i-1].Source == r.Source && rows[i-1].Class == r.Class {
+			source, class = `"`, `"`
+		}
+		const width = 20 // of a bar that means all
+		bar := strings.Repeat("#", min(max(int(r.Weight*width+0.5), 0), width))
+		lines.row(source, class, r.Engine, share(&r.Weight), cmp.Or(bar, "."))
+	}
+	return lines.print()
+}
+
+// facts are name and value pairs, one a line; a fact without a value is left out.
+type facts struct{ table }
+
+func newFacts(w io.Writer) facts { return facts{table{newTabWriter(w)}} }
+
+func (f facts) add(name, value string) {
+	if value != "" {
+		f.row(name, value)
+	}
+}
+
+func usageText(usage map[string]any) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(usage)) {
+		if n, ok := usage[name].(float64); ok {
+			parts = append(parts, strings.ReplaceAll(name, "_", " ")+" "+strconv.FormatFloat(n, 'f', -1, 64))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// join joins those that are not empty.
+func join(sep string, parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), sep)
+}
+
+func ms(v *float64) string {
+	switch {
+	case v == nil:
+		return ""
+	case *v < 10:
+		return strconv.FormatFloat(*v, 'f', 1, 64) + " ms"
+	case *v < 10_000:
+		return strconv.FormatFloat(*v, 'f', 0, 64) + " ms"
+	}
+	return strconv.FormatFloat(*v/1000, 'f', 1, 64) + " s"
+}
+
+func share(v *float64) string {
+	if v == nil {
+		return ""
+	}
+	return strconv.FormatFloat(100**v, 'f', 1, 64) + "%"
+}
+
+func number(v *float64) string {
+	if v == nil {
+		return ""
+	}
+	return strconv.FormatFloat(*v, 'f', -1, 64)
+}

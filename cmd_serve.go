@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"penstock/config"
+)
+
+func newServeCommand() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "serve --config FILE",
+		Short: "Run a gateway in front of the engines of a configuration file",
+		Long: `Run a gateway. Once it accepts requests it writes one log line with "msg":"ready",
+"address" and "admin" (the real ports) to stderr; the log is one JSON object a line.
+
+Signals
+  SIGTERM, SIGINT  drain: not ready at once, new requests still served for 5 s, then
+                   no new ones; streams have 120 s to finish. A second signal ends now.
+  SIGHUP           read the file again; a bad one is refused and the old stays in use
+                   (as POST /-/reload on the admin listener).
+
+config.toml.example explains every key; 'penstock check' shows every fault of a file.`,
+		Example: `  penstock serve --config penstock.toml
+  curl -N http://127.0.0.1:8080/v1/chat/completions \
+    -d '{"model":"m","stream":true,"messages":[{"role":"user","content":"hello"}]}'`,
+		Args: exactly(0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if path == "" {
+				return usagef("serve needs --config FILE; config.toml.example is one to start from")
+			}
+			file, err := config.Load(path)
+			if err != nil {
+				return err
+			}
+			g, err := newGateway(file, path, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			ctx, now, release := g.signals(cmd.Context())
+			defer release()
+			return g.run(ctx, now)
+		},
+	}
+	cmd.Flags().StringVar(&path, "config", "", "the configuration file")
+	return cmd
+}
+
+// signals turns the process's signals into a context that ends with the first
+// SIGTERM or SIGINT, a channel that closes with the second, and reloads.
+func (g *gateway) signals(parent context.Context) (ctx context.Context, now <-chan struct{}, release func()) {
+	ctx, cancel := context.WithCancel(parent)
+	second, done := make(chan struct{}), make(chan struct{})
+	c := make(chan os.Signal, 4)
+	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	go func() {
+		ending := 0
+		for {
+			select {
+			case <-done:
+				return
+			case s := <-c:
+				switch {
+				case s == syscall.SIGHUP:
+					g.reload(false) // logs and counts what it refuses
+				case ending == 0:
+					ending++
+					cancel()
+				case ending == 1:
+					ending++
+					close(second)
+				}
+			}
+		}
+	}()
+	return ctx, second, func() {
+		signal.Stop(c)
+		close(done)
+		cancel()
+	}
+}

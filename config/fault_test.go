@@ -1,0 +1,277 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func noEnv(string) (string, bool) { return "", false }
+
+func env(pairs ...string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		for i := 0; i < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1], true
+			}
+		}
+		return "", false
+	}
+}
+
+const anEngine = "\n[[engine]]\nname = \"a1\"\nurl = \"http://127.0.0.1:8001\"\n"
+
+// faultsOf parses text plus one good engine and returns the faults as printed.
+func faultsOf(t *testing.T, text string, env func(string) (string, bool)) []string {
+	t.Helper()
+	_, err := Parse("p.toml", []byte(text), env)
+	if err == nil {
+		return nil
+	}
+	var faults Faults
+	if !errors.As(err, &faults) || len(faults) == 0 {
+		t.Fatalf("error %v is not Faults", err)
+	}
+	return strings.Split(faults.Error(), "\n")
+}
+
+func TestFaults(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"duration without unit", "[limits]\nstall = 250", []string{
+			`p.toml:2: limits.stall = 250: a duration needs its unit: write "250ms" or "250s"`}},
+		{"duration without unit in quotes", "[limits]\nstall = \"250\"", []string{
+			`p.toml:2: limits.stall = "250": a duration needs its unit: write "250ms" or "250s"`}},
+		{"no duration", "[limits]\nstall = \"abc\"\nidle = true\nwrite = \"1d\"", []string{
+			`p.toml:2: limits.stall = "abc": want a duration like "30s"`,
+			`p.toml:3: limits.idle = true: want a duration like "30s"`,
+			`p.toml:4: limits.write = "1d": want a duration like "30s"`}},
+		{"durations out of range", "[limits]\nstall = \"10us\"\nidle = \"-3s\"\nwrite = \"48h\"\nbody_read = \"0\"", []string{
+			`p.toml:2: limits.stall = "10µs": want a duration from "1ms" to "24h"`,
+			`p.toml:3: limits.idle = "-3s": want a duration from "1ms" to "24h"`,
+			`p.toml:4: limits.write = "48h0m0s": want a duration from "1ms" to "24h"`,
+			`p.toml:5: limits.body_read = "0s": want a duration from "1ms" to "24h"`}},
+		{"size slips", "limits.body = \"64MB\"", []string{`p.toml:1: limits.body = "64MB": want a size as in "64MiB"`}},
+		{"size with a space", "limits.body = \"64 MiB\"", []string{`p.toml:1: limits.body = "64 MiB": want a size as in "64MiB"`}},
+		{"size without unit", "limits.body = \"64\"", []string{
+			`p.toml:1: limits.body = "64": a size in quotes needs its unit: write "64MiB", or 64 without quotes for bytes`}},
+		{"size meant in MiB", "limits.body = 64", []string{
+			`p.toml:1: limits.body = 64: want a size from "1KiB" to "4GiB"; a bare number counts bytes`}},
+		{"size overflow", "limits.body = \"9999999999999GiB\"", []string{
+			`p.toml:1: limits.body = "9999999999999GiB": more bytes than can be counted`}},
+		{"no size", "limits.body = \"big\"", []string{
+			`p.toml:1: limits.body = "big": want a size like "64MiB" ("KiB", "MiB", "GiB") or a number of bytes`}},
+		{"unknown keys", "[limits]\nstal = \"3s\"\nmax-in-flight = 3\n[limit]\nx = 1\n[log]\nLEVEL = \"info\"", []string{
+			`p.toml:2: limits.stal = "3s": unknown key; the nearest is limits.stall`,
+			`p.toml:3: limits.max-in-flight = 3: unknown key; the nearest is engine.max_in_flight`,
+			`p.toml:4: limit: unknown key; the nearest is limits`,
+			`p.toml:7: log.LEVEL = "info": unknown key; the nearest is log.level`}},
+		{"key near one that is not built", "[routing]\npolcy = \"optimal\"", []string{
+			`p.toml:2: routing.polcy = "optimal": unknown key; the nearest is routing.policy, which this build does not have yet`}},
+		{"key that is not built", "[routing]\nperiod = \"1s\"\n[[tenant]]\nname = \"x\"\n[[tenant]]\nname = \"y\"", []string{
+			`p.toml:2: routing.period = "1s": this build does not have routing.period yet: take it out`,
+			`p.toml:3: tenant: this build does not have tenant yet: take it out`,
+			`p.toml:5: tenant: this build does not have tenant yet: take it out`}},
+		{"secret under a wrong name", "[routing]\nhash_kye = \"s3cret\"\napi_token = \"s3cret\"", []string{
+			`p.toml:2: routing.hash_kye = (hidden): unknown key; the nearest is routing.hash_key`,
+			`p.toml:3: routing.api_token = (hidden): unknown key; the nearest is routing.hash_key`}},
+		{"secret of the wrong type", "[routing]\nhash_key = 123456", []string{
+			`p.toml:2: routing.hash_key = (hidden): want a text in quotes`}},
+		{"secret that is not TOML", "[routing]\nhash_key = 0123456789", []string{
+			`p.toml:2: routing.hash_key: not TOML: a value that cannot be read; a text needs quotes`}},
+		{"empty secret", "[routing]\nhash_key = \"\"", []string{
+			`p.toml:2: routing.hash_key = (hidden): want a text that is not empty, or no key`}},
+		{"wrong types", "gateway = 1\n[[listen]]\naddress = \":1\"\n[log]\nlevel = 3", []string{
+			`p.toml:1: gateway = 1: want one table [gateway]`,
+			`p.toml:2: listen = [...]: want one table [listen]`,
+			`p.toml:5: log.level = 3: want a text in quotes`}},
+		{"log level", "[log]\nlevel = \"INFO\"", []string{
+			`p.toml:2: log.level = "INFO": want debug, info, warn or error`}},
+		{"gateway names", "[gateway]\nname = \"a b\"\nsource = \"\"", []string{
+			`p.toml:2: gateway.name = "a b": want 1 to 128 of the characters A-Z a-z 0-9 . _ -`,
+			`p.toml:3: gateway.source = "": want 1 to 128 of the characters A-Z a-z 0-9 . _ -`}},
+		{"max_streams", "listen.max_streams = 0", []string{`p.toml:1: listen.max_streams = 0: want 1 to 65536`}},
+		{"max_streams is whole", "listen.max_streams = 1.5", []string{
+			`p.toml:1: listen.max_streams = 1.5: want a whole number, without quotes`}},
+		{"addresses", "[listen]\naddress = \"8080\"\n[admin]\naddress = \"127.0.0.1:70000\"", []string{
+			`p.toml:2: listen.address = "8080": want HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080`,
+			`p.toml:4: admin.address = "127.0.0.1:70000": want a port from 0 to 65535`}},
+		{"admin beyond loopback", "[admin]\naddress = \"0.0.0.0:8081\"", []string{
+			`p.toml:2: admin.address = "0.0.0.0:8081": want a loopback address such as 127.0.0.1:8081: the admin listener has no authentication`}},
+		{"admin on all interfaces", "[admin]\naddress = \":8081\"", []string{
+			`p.toml:2: admin.address = ":8081": want a loopback address such as 127.0.0.1:8081: the admin listener has no authentication`}},
+		{"admin and listen the same", "[listen]\naddress = \"0.0.0.0:9000\"\n[admin]\naddress = \"localhost:9000\"", []string{
+			`p.toml:4: admin.address = "localhost:9000": want an address other than that of [listen], "0.0.0.0:9000"`}},
+		{"variable not set", "[gateway]\nname = \"${NOPE}\"\nsource = \"${1X}\"\n[log]\nlevel = \"${\"", []string{
+			`p.toml:2: gateway.name = "${NOPE}": the environment variable NOPE is not set; ${NOPE:-default} has a default`,
+			`p.toml:3: gateway.source = "${1X}": want ${VARIABLE} or ${VARIABLE:-default}; write "$${" for the text itself`,
+			`p.toml:5: log.level = "${": "${" without its "}"; write "$${" for the text itself`}},
+		{"hash key twice", "[routing]\nhash_key = \"a\"\nhash_key_file = \"/b\"", []string{
+			`p.toml:3: routing.hash_key_file: want either routing.hash_key or routing.hash_key_file`}},
+		{"hash key file missing", "[routing]\nhash_key_file = \"/nonexistent/key\"", []string{
+			`p.toml:2: routing.hash_key_file = "/nonexistent/key": want a readable file: no such file or directory`}},
+		{"hash key from a directory", "[routing]\nhash_key_file = \"/\"", []string{
+			`p.toml:2: routing.hash_key_file = "/": want a readable file: it is not a regular file`}},
+		{"syntax", "[limits]\nstall = \n", []string{
+			`p.toml:2: limits.stall: not TOML: expected value but found '\n' instead`}},
+		{"nesting", "x = " + strings.Repeat("[", 100), []string{`p.toml:1: nested deeper than 32 levels`}},
+		{"dots", strings.Repeat("a.", 100) + "a = 1", []string{`p.toml:1: nested deeper than 32 levels`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := faultsOf(t, c.text+anEngine, noEnv); !slices.Equal(got, c.want) {
+				t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(c.want, "\n\t"))
+			}
+		})
+	}
+}
+
+func TestEngineFaults(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"no engine", "[log]\nlevel = \"info\"", []string{
+			`p.toml:1: engine: want at least one [[engine]], with a name and a url`}},
+		{"empty list", "\nengine = []", []string{
+			`p.toml:2: engine: want at least one [[engine]], with a name and a url`}},
+		{"one bracket", "[engine]\nname = \"a\"", []string{
+			`p.toml:1: engine = {...}: want [[engine]], with two brackets, one for each engine`}},
+		{"list of something else", "engine = [\n1,\n{name=\"a\", url=\"http://h\"}]", []string{
+			`p.toml:2: engine = 1: want a table [[engine]]`}},
+		{"same name twice", anEngine + anEngine, []string{
+			`p.toml:7: engine.name = "a1": want a name of its own: the engine on line 2 has this one`}},
+		{"every fault of every engine", strings.TrimSpace(anEngine) + `
+capacity = -1
+max_in_flight = 0
+labels = { residency = ["eu", 3], "a=b" = "x", gpu = 7 }
+capabilities = ["tools", "flying"]
+cluster = ""
+[[engine]]
+url = "https://user:s3cret@h:1/v1"
+models = "m"
+capacity = "40"
+profile = { base_ms = 0 }
+replicas = 2
+[[engine]]
+name = "c1"
+url = 8001
+models = [
+  "m",
+  4,
+]
+dialect = ""
+labels = []
+`, []string{
+			`p.toml:4: engine.capacity = -1: want a finite number of requests/s, 0 or more`,
+			`p.toml:5: engine.max_in_flight = 0: want 1 or more; leave it out to have it learned, or set capacity = 0 to take the engine out`,
+			`p.toml:6: engine.labels = "a=b": want 1 to 128 bytes without '=', ',' and control characters`,
+			`p.toml:6: engine.labels.gpu = 7: want a text in quotes, or a list of them`,
+			`p.toml:6: engine.labels.residency = 3: want a text in quotes`,
+			`p.toml:7: engine.capabilities = "flying": want any of tools, vision, audio, structured_output, embeddings`,
+			`p.toml:8: engine.cluster = "": want the name of a cluster; leave it out for the gateway's own`,
+			`p.toml:9: engine.name = "": want 1 to 63 of the characters A-Z a-z 0-9 . _ -`,
+			`p.toml:10: engine.url = "https://user:xxxxx@h:1/v1": want http://: TLS to engines is not built yet`,
+			`p.toml:10: engine.url = "https://user:xxxxx@h:1/v1": want no user and password in the URL`,
+			`p.toml:10: engine.url = "https://user:xxxxx@h:1/v1": want the engine's root, without /v1`,
+			`p.toml:11: engine.models = "m": want a list of texts like ["a", "b"]`,
+			`p.toml:12: engine.capacity = "40": want a number, without quotes`,
+			`p.toml:13: engine.profile: this build does not have engine.profile yet: take it out`,
+			`p.toml:14: engine.replicas = 2: this build does not have engine.replicas yet: take it out`,
+			`p.toml:17: engine.url = 8001: want a text in quotes`,
+			`p.toml:20: engine.models = 4: want a text in quotes`,
+			`p.toml:22: engine.dialect = "": want a dialect; "auto", or leave it out, to find out`,
+			`p.toml:23: engine.labels = [...]: want a table like { residency = "eu", gpu = ["h100", "h200"] }`,
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := faultsOf(t, c.text, noEnv); !slices.Equal(got, c.want) {
+				t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(c.want, "\n\t"))
+			}
+		})
+	}
+}
+
+// A documented key either works or is refused as one that is still to come: it
+// is never unknown, and never read without being kept.
+func TestEveryDocumentedKeyIsKnown(t *testing.T) {
+	text, err := os.ReadFile("testdata/every_key.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	for _, line := range faultsOf(t, string(text), noEnv) {
+		rest, notBuilt := strings.CutSuffix(line, " yet: take it out")
+		if !notBuilt {
+			t.Errorf("not a key that is still to come: %s", line)
+		}
+		told = append(told, rest[strings.LastIndexByte(rest, ' ')+1:])
+	}
+	slices.Sort(told)
+	want := slices.Clone(notYet)
+	slices.Sort(want)
+	if !slices.Equal(told, want) {
+		t.Errorf("refused %q\nwant    %q", told, want)
+	}
+}
+
+func TestSecretsAreNeverShown(t *testing.T) {
+	const canary = "canary-7f3a"
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "key"), []byte(canary+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		"[routing]\nhash_key = [\"" + canary + "\"]",
+		"[routing]\nhash_key = \"" + canary + "${NOPE}\"",
+		"[routing]\nhash_key = \"" + canary,
+		"[routing]\nhash_key = " + canary,
+		"[routing]\nhash_key = \"\\q" + canary + "\"",
+		"[routing]\nhash_key = \"${KEY}\"\n[log]\nlevel = 1",
+		"[routing]\nhash_key_file = \"key\"\n[log]\nlevel = 1",
+		"[routing]\nhashkey = \"" + canary + "\"",
+		"[log]\nlevel = \"http://me:" + canary + "@host/\"",
+	} {
+		_, err := Parse(filepath.Join(dir, "p.toml"), []byte(text+anEngine), env("KEY", canary))
+		if err == nil {
+			t.Errorf("no fault in %q", text)
+		} else if strings.Contains(err.Error(), canary) {
+			t.Errorf("shown in %s", err)
+		}
+	}
+}
+
+func TestFaultsStayOneLineEach(t *testing.T) {
+	long := strings.Repeat("ü", 500)
+	for _, text := range []string{
+		"[limits]\n\"a\\nb\" = \"c\\nd\"",
+		"[limits]\n" + `"` + long + `" = "` + long + `"`,
+		"[gateway]\nname = \"\\u001b[31m\\n" + long + "\"",
+		"[[engine]]\nname = \"\\n\"\nurl = \"\\n\"",
+		"x = \x01",
+	} {
+		for _, line := range faultsOf(t, text+anEngine, noEnv) {
+			if !strings.HasPrefix(line, "p.toml:") || len(line) > 800 || strings.ContainsAny(line, "\x1b\x01\r") {
+				t.Errorf("%q gives %q", text, line)
+			}
+		}
+	}
+}
+
+func TestFileTooLarge(t *testing.T) {
+	text := anEngine + "#" + strings.Repeat("x", maxFile)
+	if got := faultsOf(t, text, noEnv); len(got) != 1 || got[0] != "p.toml:1: want a file of at most 4 MiB" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestFileThatCannotBeRead(t *testing.T) {
+	_, err := Load(filepath.Join(t.TempDir(), "none.toml"))
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want an error that says the file does not exist", err)
+	}
+}

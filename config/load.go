@@ -1,0 +1,134 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"unicode"
+
+	"github.com/BurntSushi/toml"
+)
+
+const (
+	maxFile   = 4 << 20  // bytes of a configuration file
+	maxSecret = 64 << 10 // bytes of a file that holds one value
+)
+
+// Load reads and checks the file at path, with the process's environment. The
+// error is Faults with all that is wrong with it, or says that it cannot be read.
+func Load(path string) (*File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	return Parse(path, text, os.LookupEnv)
+}
+
+// Parse checks a configuration text. name is what faults call it; files that
+// it names are read from name's directory unless their path is absolute. The
+// error is Faults, in the order of the lines.
+func Parse(name string, text []byte, env func(string) (string, bool)) (*File, error) {
+	if len(text) > maxFile {
+		return nil, Faults{{File: name, Line: 1, Reason: "want a file of at most 4 MiB"}}
+	}
+	lines := indexLines(string(text))
+	if lines.tooDeep > 0 {
+		return nil, Faults{{File: name, Line: lines.tooDeep, Reason: fmt.Sprintf("nested deeper than %d levels", maxNesting)}}
+	}
+	var doc map[string]any
+	if _, err := toml.Decode(string(text), &doc); err != nil {
+		return nil, Faults{syntaxFault(name, err)}
+	}
+	d := &decoder{name: name, lines: lines, env: env, bad: map[string]bool{}}
+	file := Default()
+	d.table(place{}, doc, reflect.ValueOf(file).Elem())
+	d.check(file)
+	if len(d.faults) > 0 {
+		d.faults.sort()
+		return nil, d.faults
+	}
+	return file, nil
+}
+
+// syntaxFault has the library's position and words. There is no value: the
+// text is not one yet.
+func syntaxFault(name string, err error) Fault {
+	fault := Fault{File: name, Line: 1, Reason: err.Error()}
+	if at, ok := errors.AsType[toml.ParseError](err); ok {
+		fault.Line = max(at.Position.Line, 1)
+		fault.Key = shorten(strings.Map(visible, at.LastKey))
+		fault.Reason = "not TOML: " + strings.TrimSuffix(strings.Map(visible, at.Message), ".")
+		if suggestsSecret(at.LastKey) { // the message may quote a part of the value
+			fault.Reason = "not TOML: a value that cannot be read; a text needs quotes"
+		}
+	}
+	return fault
+}
+
+func visible(r rune) rune {
+	if unicode.IsPrint(r) {
+		return r
+	}
+	return unicode.ReplacementChar
+}
+
+// secretFile reads the value of a key from the file that key_file names.
+func (d *decoder) secretFile(p place, value any, into reflect.Value) {
+	path, ok := d.text(p, value)
+	if !ok {
+		return
+	}
+	shown := quote(path)
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(d.name), path)
+	}
+	text, err := readSecret(path)
+	if err != nil {
+		d.fault(p, shown, err.Error())
+		return
+	}
+	into.SetString(text)
+}
+
+// readSecret is a file's text without the line end that editors add. Only a
+// regular file is read: a pipe could block a reload for ever.
+func readSecret(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is not a regular file")
+	}
+	if err != nil {
+		return "", fmt.Errorf("want a readable file: %w", unwrapPath(err))
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("want a readable file: %w", unwrapPath(err))
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
+	if err != nil {
+		return "", fmt.Errorf("want a readable file: %w", unwrapPath(err))
+	}
+	value := strings.TrimRight(string(text), "\r\n")
+	if value == "" || len(text) > maxSecret {
+		return "", errors.New("want a file of 1 byte to 64 KiB, one value in it")
+	}
+	return value, nil
+}
+
+// unwrapPath drops the path from a file error: the fault shows it already.
+func unwrapPath(err error) error {
+	if p, ok := errors.AsType[*os.PathError](err); ok {
+		return p.Err
+	}
+	return err
+}

@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"math"
+	"net/url"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Config is one [[engine]] table of the configuration file.
+type Config struct {
+	Name         string              `toml:"name"`
+	URL          string              `toml:"url"`
+	Cluster      string              `toml:"cluster"`
+	Dialect      string              `toml:"dialect"`
+	Models       []string            `toml:"models"`
+	Labels       map[string][]string `toml:"labels"`
+	Capabilities []string            `toml:"capabilities"`  // nil: all that the dialect can do
+	Capacity     *float64            `toml:"capacity"`      // requests/s; nil: unknown, 0: takes no load
+	MaxInFlight  int                 `toml:"max_in_flight"` // 0: not configured
+}
+
+// DefaultSlots is S of protection.md 2 where nothing is known of an engine:
+// the requests it is taken to run at once. The in-flight cap K leaves
+// headroom h = 0.15 above it, so that a queue of its own keeps it busy.
+const (
+	DefaultSlots = 256
+	headroom     = 0.15 // h
+)
+
+// Engine is one configured inference server. Immutable.
+type Engine struct {
+	Config
+	Base *url.URL   // root of the engine's API, no trailing slash
+	Caps Capability // what the configuration lets it be used for
+	K    int64      // in-flight cap: attempts at once
+	*Live
+}
+
+// New builds the engine of a validated Config around live. The caller has
+// checked the Config (Config.Validate); New panics on a URL that does not parse.
+func New(c Config, live *Live) *Engine {
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		panic("engine: unvalidated url " + c.URL)
+	}
+	for len(u.Path) > 0 && u.Path[len(u.Path)-1] == '/' {
+		u.Path = u.Path[:len(u.Path)-1]
+	}
+	k := int64(c.MaxInFlight)
+	if k == 0 {
+		k = capFor(DefaultSlots)
+	}
+	return &Engine{Config: c, Base: u, Caps: capabilities(c.Capabilities), K: k, Live: live}
+}
+
+// capFor is K = ceil(S (1 + h)).
+func capFor(slots int) int64 { return int64(math.Ceil(float64(slots) * (1 + headroom))) }
+
+// Cap is the in-flight cap as it stands: K, or what follows from the slots
+// that the engine told of itself where the configuration sets no max_in_flight.
+func (e *Engine) Cap() int64 {
+	if d := e.Detected(); d != nil && d.Slots > 0 && e.MaxInFlight == 0 {
+		return capFor(d.Slots)
+	}
+	return e.K
+}
+
+// Satisfies reports whether the engine carries label name with that value.
+// A missing label never satisfies anything.
+func (e *Engine) Satisfies(name, value string) bool {
+	return slices.Contains(e.Labels[name], value)
+}
+
+// Live is what changes about an engine while Penstock runs. It is created
+// once per (name, url) and keeps its identity over reloads.
+type Live struct {
+	ID uint16 // unique among the engines of the fleet; reused after removal
+
+	// inflight is the hot word: every pick and release writes it. The padding
+	// keeps it off the cache lines of its read-mostly neighbours.
+	_        [56]byte
+	inflight atomic.Int64
+	state    atomic.Uint32
+	_        [52]byte
+
+	status  atomic.Pointer[Status]
+	sample  atomic.Pointer[Sample]
+	models  atomic.Pointer[ModelList]
+	dialect atomic.Pointer[Detected]
+
+	// progress is when a byte of an answer last arrived (UnixNano, coarse):
+	// it keeps a slow health probe from condemning an engine that works.
+	progress atomic.Int64
+	suspect  chan struct{} // capacity 1: the proxy asks for a probe at once
+
+	signalAt atomic.Int64 // when signals last came (UnixNano); creation before the first
+	polls    pollCounts
+}
+
+func newLive(id uint16) *Live {
+	l := &Live{ID: id, suspect: make(chan struct{}, 1)}
+	now := time.Now()
+	l.status.Store(&Status{State: Starting, Reason: ReasonNoAnswerYet, Since: now})
+	l.signalAt.Store(now.UnixNano())
+	return l
+}
+
+// NewLive returns the live part of an engine outside a Fleet, for tests and
+// simulations.
+func NewLive(id uint16) *Live { return newLive(id) }
+
+// InFlight is the number of attempts that hold a lease on the engine.
+func (l *Live) InFlight() int64 { return l.inflight.Load() }
+
+// Acquire takes one place if fewer than limit are taken. It never overshoots:
+// a failed call has changed nothing, so two callers cannot refuse each other
+// the last place.
+func (l *Live) Acquire(limit int64) bool {
+	for {
+		n := l.inflight.Load()
+		if n >= limit {
+			return false
+		}
+		if l.inflight.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// Release gives back one place taken by Acquire.
+func (l *Live) Release() { l.inflight.Add(-1) }
+
+// Ready reports whether the engine takes traffic.
+func (l *Live) Ready() bool { return State(l.state.Load()) == Ready }
+
+// Status is the engine's state with its reason and when it began.
+func (l *Live) Status() Status { return *l.status.Load() }
+
+// SetStatus records a state. It returns false if state and reason were so
+// already. Only the poller and tests call it.
+func (l *Live) SetStatus(s State, why Reason, now time.Time) bool {
+	old := l.status.Load()
+	if old.State == s && old.Reason == why {
+		return false
+	}
+	since := now
+	if old.State == s {
+		since = old.Since
+	}
+	l.status.Store(&Status{State: s, Reason: why, Since: since})
+	l.state.Store(uint32(s))
+	return true
+}
+
+// Sample is the last scrape of the engine's metrics; nil before the first.
+func (l *Live) Sample() *Sample { return l.sample.Load() }
+
+// SetSample publishes a scrape.
+func (l *Live) SetSample(s *Sample) { l.sample.Store(s) }
+
+// Models is the last list the engine gave of what it serves; nil before the first.
+func (l *Live) Models() *ModelList { return l.models.Load() }
+
+// SetModels publishes a model list.
+func (l *Live) SetModels(m *ModelList) { l.models.Store(m) }
+
+// Detected is what kind of engine it turned out to be, and how that was found.
+func (l *Live) Detected() *Detected { return l.dialect.Load() }
+
+// SetDetected publishes what kind of engine it is.
+func (l *Live) SetDetected(d *Detected) { l.dialect.Store(d) }
+
+// Progress notes that a part of an answer has just arrived.
+func (l *Live) Progress(now time.Time) { l.progress.Store(now.UnixNano()) }
+
+// ProgressAge is the time since the last Progress; very long if there was none.
+func (l *Live) ProgressAge(now time.Time) time.Duration {
+	return time.Duration(now.UnixNano() - l.progress.Load())
+}
+
+// Suspect asks the poller to look at the engine now: the proxy calls it when
+// a connection was refused or a listed model was not there. Never blocks.
+func (l *Live) Suspect() {
+	select {
+	case l.suspect <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,332 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// maxCount bounds what is believed of one count of an engine.
+const maxCount = 1 << 32
+
+var errNotOneValue = errors.New("not exactly one JSON value of the wanted kind")
+
+// jsonReader walks one JSON value with a decoder that is kept. It is lenient where an engine's
+// fault is none of the gateway's business: duplicate names and invalid UTF-8 pass.
+type jsonReader struct {
+	in   bytes.Buffer
+	dec  jsontext.Decoder
+	raw  jsontext.Value // the last value read, valid until the next read
+	name []byte         // an object name that had escapes
+}
+
+// begin starts on data, which the decoder reads in place.
+func (j *jsonReader) begin(data []byte) {
+	j.in = *bytes.NewBuffer(data)
+	j.dec.Reset(&j.in, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+}
+
+// release lets go of the data of the last begin.
+func (j *jsonReader) release() {
+	j.in, j.raw = bytes.Buffer{}, nil
+	j.dec.Reset(&j.in)
+}
+
+// value reads one value of any kind into raw.
+func (j *jsonReader) value() (err error) {
+	j.raw, err = j.dec.ReadValue()
+	return err
+}
+
+// end reports whether nothing follows.
+func (j *jsonReader) end() error {
+	if _, err := j.dec.ReadToken(); err != io.EOF {
+		return errNotOneValue
+	}
+	return nil
+}
+
+// readWhole validates data as one value.
+func (j *jsonReader) readWhole(data []byte) error {
+	j.begin(data)
+	if err := j.value(); err != nil {
+		return err
+	}
+	return j.end()
+}
+
+// next returns the next member's name, or nil after the object's end. The name is valid until the
+// next read.
+func (j *jsonReader) next() ([]byte, error) {
+	if j.dec.PeekKind() == jsontext.KindEndObject {
+		_, err := j.dec.ReadToken()
+		return nil, err
+	}
+	if err := j.value(); err != nil {
+		return nil, err
+	}
+	if bytes.IndexByte(j.raw, '\\') < 0 {
+		return j.raw[1 : len(j.raw)-1], nil
+	}
+	var err error
+	j.name, err = jsontext.AppendUnquote(j.name[:0], j.raw)
+	if j.name == nil || err != nil {
+		return []byte{}, nil // a name that cannot be spelled is none of ours
+	}
+	return j.name, nil
+}
+
+// count reads a token count; what is not a number leaves it as it is.
+func (j *jsonReader) count(n *int64) error {
+	err := j.value()
+	if err == nil && j.raw.Kind() == jsontext.KindNumber {
+		*n = min(max(integer(j.raw), 0), maxCount)
+	}
+	return err
+}
+
+// integer is the number in raw, truncated and saturated.
+func integer(raw jsontext.Value) int64 {
+	n := int64(0)
+	for i, c := range raw {
+		if c < '0' || c > '9' || i > 17 {
+			f, err := strconv.ParseFloat(string(raw), 64)
+			switch {
+			case f > math.MaxInt32<<16:
+				return math.MaxInt32 << 16
+			case f < 0 || err != nil:
+				return -1
+			}
+			return int64(f)
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n
+}
+
+// present reports whether raw says something: not null, false or "".
+func present(raw jsontext.Value) bool {
+	switch raw.Kind() {
+	case jsontext.KindNull, jsontext.KindFalse:
+		return false
+	case jsontext.KindString:
+		return len(raw) > len(`""`)
+	}
+	return true
+}
+
+// filled reports whether raw is present and no empty array or object.
+func filled(raw jsontext.Value) bool {
+	if k := raw.Kind(); k == jsontext.KindBeginArray || k == jsontext.KindBeginObject {
+		return len(bytes.TrimSpace(raw[1:len(raw)-1])) > 0
+	}
+	return present(raw)
+}
+
+// chunk is what one JSON object of an answer holds, apart from the counts.
+type chunk struct {
+	content bool
+	finish  bool
+	fault   bool
+
+	index       int64 // of the choice being read
+	finishIndex bool  // whether it has a finish_reason
+	total       bool  // whether the usage being read has its sum
+	cached      int64 // of the timings being read
+	prompt      int64
+	predicted   int64
+}
+
+// readChunk reads data, one object and nothing else, in one pass.
+func (a *answer) readChunk(data []byte) (chunk, error) {
+	a.chunk = chunk{}
+	a.json.begin(data)
+	if a.json.dec.PeekKind() != jsontext.KindBeginObject {
+		return chunk{}, errNotOneValue
+	}
+	if err := a.object((*answer).topMember); err != nil {
+		return chunk{}, err
+	}
+	return a.chunk, a.json.end()
+}
+
+// object reads an object, giving each member to the reader of its kind; any other value is
+// skipped. The readers are method expressions: closures would allocate.
+func (a *answer) object(member func(a *answer, name []byte) error) error {
+	if a.json.dec.PeekKind() != jsontext.KindBeginObject {
+		return a.json.value()
+	}
+	if _, err := a.json.dec.ReadToken(); err != nil {
+		return err
+	}
+	for {
+		name, err := a.json.next()
+		if err != nil || name == nil {
+			return err
+		}
+		if err := member(a, name); err != nil {
+			return err
+		}
+	}
+}
+
+func (a *answer) topMember(name []byte) error {
+	switch string(name) {
+	case "choices":
+		return a.readChoices()
+	case "usage":
+		return a.readUsage()
+	case "timings":
+		return a.readTimings()
+	case "error":
+		err := a.json.value()
+		a.chunk.fault = a.chunk.fault || err == nil && present(a.json.raw)
+		return err
+	case "object": // SGLang's flat error
+		err := a.json.value()
+		a.chunk.fault = a.chunk.fault || string(a.json.raw) == `"error"`
+		return err
+	}
+	return a.json.value()
+}
+
+func (a *answer) readChoices() error {
+	if a.json.dec.PeekKind() != jsontext.KindBeginArray {
+		return a.json.value()
+	}
+	if _, err := a.json.dec.ReadToken(); err != nil {
+		return err
+	}
+	for a.json.dec.PeekKind() != jsontext.KindEndArray {
+		if err := a.readChoice(); err != nil {
+			return err
+		}
+	}
+	_, err := a.json.dec.ReadToken()
+	return err
+}
+
+func (a *answer) readChoice() error {
+	a.chunk.index, a.chunk.finishIndex = 0, false
+	if err := a.object((*answer).choiceMember); err != nil {
+		return err
+	}
+	c := &a.chunk
+	a.choices = true
+	c.finish = c.finish || c.finishIndex
+	if c.index < 0 || c.index >= maxChoice {
+		a.untracked = true
+		return nil
+	}
+	a.seen.add(int(c.index))
+	if c.finishIndex {
+		a.finished.add(int(c.index))
+	}
+	return nil
+}
+
+func (a *answer) choiceMember(name []byte) error {
+	switch string(name) {
+	case "delta", "message":
+		return a.object((*answer).deltaMember)
+	case "text":
+		return a.readContent()
+	case "index":
+		err := a.json.value()
+		a.chunk.index = -1
+		if err == nil && a.json.raw.Kind() == jsontext.KindNumber {
+			a.chunk.index = integer(a.json.raw)
+		}
+		return err
+	case "finish_reason":
+		err := a.json.value()
+		a.chunk.finishIndex = err == nil && present(a.json.raw)
+		return err
+	}
+	return a.json.value()
+}
+
+func (a *answer) deltaMember(name []byte) error {
+	switch string(name) {
+	case "content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call", "audio":
+		return a.readContent()
+	}
+	return a.json.value()
+}
+
+func (a *answer) readContent() error {
+	err := a.json.value()
+	a.chunk.content = a.chunk.content || err == nil && filled(a.json.raw)
+	return err
+}
+
+// readUsage takes what is there over what earlier events said: usage may come in every event and
+// its details only in the last.
+func (a *answer) readUsage() error {
+	if a.json.dec.PeekKind() == jsontext.KindBeginObject {
+		if !a.counted {
+			a.usage = usage{}
+		}
+		a.counted, a.usage.Known = true, true
+	}
+	a.chunk.total = false
+	err := a.object((*answer).usageMember)
+	if !a.chunk.total {
+		a.usage.Total = a.usage.Prompt + a.usage.Completion
+	}
+	return err
+}
+
+func (a *answer) usageMember(name []byte) error {
+	switch string(name) {
+	case "prompt_tokens":
+		return a.json.count(&a.usage.Prompt)
+	case "completion_tokens":
+		return a.json.count(&a.usage.Completion)
+	case "total_tokens":
+		a.chunk.total = true
+		return a.json.count(&a.usage.Total)
+	case "prompt_tokens_details":
+		return a.object((*answer).detailMember)
+	}
+	return a.json.value()
+}
+
+func (a *answer) detailMember(name []byte) error {
+	if string(name) == "cached_tokens" {
+		return a.json.count(&a.usage.Cached)
+	}
+	return a.json.value()
+}
+
+// readTimings takes llama.cpp's counts, which its streams carry also where no usage was asked for.
+func (a *answer) readTimings() error {
+	found := a.json.dec.PeekKind() == jsontext.KindBeginObject
+	err := a.object((*answer).timingsMember)
+	if c := &a.chunk; found && !a.counted {
+		a.usage = usage{
+			Prompt:     c.cached + c.prompt,
+			Completion: c.predicted,
+			Total:      c.cached + c.prompt + c.predicted,
+			Cached:     c.cached,
+			Known:      true,
+		}
+	}
+	return err
+}
+
+func (a *answer) timingsMember(name []byte) error {
+	switch string(name) {
+	case "cache_n":
+		return a.json.count(&a.chunk.cached)
+	case "prompt_n":
+		return a.json.count(&a.chunk.prompt)
+	case "predicted_n":
+		return a.json.count(&a.chunk.predicted)
+	}
+	return a.json.value()
+}

@@ -1,0 +1,178 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"math/bits"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"penstock/protect"
+)
+
+// body is a request body read whole, shared by the handler and by the
+// attempts that send it. Its memory goes back when the last of them lets go:
+// the HTTP client may read a body for a while after its request failed.
+type body struct {
+	bytes  []byte
+	refs   atomic.Int32
+	memory *protect.Memory
+	class  int // of bufferPools, -1 = none
+}
+
+const (
+	minBufferBits = 12 // 4 KiB
+	maxBufferBits = 20 // 1 MiB; larger buffers are left to the collector
+)
+
+var bufferPools [maxBufferBits + 1]sync.Pool
+
+// newBody takes a buffer for at least size bytes, nil if the memory of all
+// bodies together does not allow it.
+func newBody(size int, memory *protect.Memory) *body {
+	b := &body{memory: memory, class: max(minBufferBits, bits.Len(uint(max(size-1, 0))))}
+	capacity := 1 << b.class
+	if b.class > maxBufferBits {
+		b.class, capacity = -1, size
+	}
+	if !memory.Take(int64(capacity)) {
+		return nil
+	}
+	b.refs.Store(1)
+	if b.class > 0 {
+		if p, _ := bufferPools[b.class].Get().(*[]byte); p != nil {
+			b.bytes = (*p)[:0]
+			return b
+		}
+	}
+	b.bytes = make([]byte, 0, capacity)
+	return b
+}
+
+func (b *body) hold() { b.refs.Add(1) }
+
+func (b *body) release() {
+	if b.refs.Add(-1) != 0 {
+		return
+	}
+	b.memory.Give(int64(cap(b.bytes)))
+	if b.class > 0 {
+		buf := b.bytes[:0]
+		bufferPools[b.class].Put(&buf)
+	}
+	b.bytes = nil
+}
+
+// minBodyRate is what a client must send at least, in bytes per second, once
+// body_read has passed.
+const minBodyRate = 8 << 10
+
+// bodyReader reads request bodies within the limits.
+type bodyReader struct {
+	limit  int64
+	wait   time.Duration
+	memory *protect.Memory
+}
+
+// read reads the whole body into a buffer that counts against the memory of
+// all bodies together. On an error no buffer is held.
+func (br *bodyReader) read(w http.ResponseWriter, r *http.Request) (*body, *apiError) {
+	if enc := r.Header["Content-Encoding"]; len(enc) > 0 && !(len(enc) == 1 && (enc[0] == "" || enc[0] == "identity")) {
+		return nil, &apiError{status: http.StatusUnsupportedMediaType, code: "invalid_request",
+			message: "request bodies with a Content-Encoding are not taken; send the JSON as it is"}
+	}
+	if r.ContentLength > br.limit {
+		return nil, br.tooLarge(w, r)
+	}
+	size := int(r.ContentLength)
+	if size < 0 {
+		size = 64 << 10 // chunked: grows as it comes
+	}
+	b, apiErr := br.grow(nil, size+1) // one more byte shows the end without a further growth
+	if apiErr != nil {
+		return nil, apiErr
+	}
+	start, rc := time.Now(), http.NewResponseController(w)
+	armed := time.Duration(-1)
+	for {
+		if len(b.bytes) == cap(b.bytes) {
+			if b, apiErr = br.grow(b, 2*cap(b.bytes)); apiErr != nil {
+				return nil, apiErr
+			}
+		}
+		// A read deadline costs a timer: it is set once the first read has
+		// not brought everything, and moved with what has come.
+		if allowed := br.wait + time.Duration(len(b.bytes))*time.Second/minBodyRate; allowed > armed+time.Second || armed < 0 {
+			rc.SetReadDeadline(start.Add(allowed))
+			armed = allowed
+		}
+		n, err := r.Body.Read(b.bytes[len(b.bytes):cap(b.bytes)])
+		b.bytes = b.bytes[:len(b.bytes)+n]
+		if int64(len(b.bytes)) > br.limit {
+			b.release()
+			return nil, br.tooLarge(w, r)
+		}
+		if err == io.EOF {
+			rc.SetReadDeadline(time.Time{})
+			return b, nil
+		}
+		if err != nil {
+			b.release()
+			return nil, bodyError(err)
+		}
+	}
+}
+
+// grow returns a buffer of at least size bytes with b's content, or releases b.
+func (br *bodyReader) grow(b *body, size int) (*body, *apiError) {
+	next := newBody(size, br.memory)
+	if next == nil {
+		if b != nil {
+			b.release()
+		}
+		return nil, &apiError{status: http.StatusServiceUnavailable, code: "overloaded", reason: "gateway_memory",
+			message: "the gateway holds as many request bodies as its memory allows", retryAfter: retrySoon(), close: true}
+	}
+	if b != nil {
+		next.bytes = append(next.bytes, b.bytes...)
+		b.release()
+	}
+	return next, nil
+}
+
+func bodyError(err error) *apiError {
+	e := &apiError{status: http.StatusBadRequest, code: "invalid_request", message: "the request body could not be read", close: true}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		e.status, e.message = http.StatusRequestTimeout, "the request body came too slowly"
+	}
+	return e
+}
+
+const (
+	// drainBytes and drainTime bound what is read of a body that was refused.
+	drainBytes = 256 << 20
+	drainTime  = 10 * time.Second
+)
+
+// tooLarge answers 413 and then takes in some of what the client still sends:
+// one that writes everything before it reads would otherwise see a reset
+// instead of the answer.
+func (br *bodyReader) tooLarge(w http.ResponseWriter, r *http.Request) *apiError {
+	e := &apiError{status: http.StatusRequestEntityTooLarge, code: "invalid_request", close: true,
+		message: "the request body is larger than this gateway takes (limits.body)"}
+	rc := http.NewResponseController(w)
+	if r.ProtoMajor != 1 || r.Header.Get("Expect") != "" || rc.EnableFullDuplex() != nil {
+		return e
+	}
+	e.write(w)
+	rc.Flush()
+	rc.SetReadDeadline(time.Now().Add(drainTime))
+	io.CopyN(io.Discard, r.Body, drainBytes)
+	return errAnswered
+}
+
+// errAnswered says that the client has its answer already.
+var errAnswered = &apiError{}

@@ -1,0 +1,192 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"penstock/engine"
+	"penstock/selector"
+)
+
+// exchange is one request from its arrival to its accounting. It is pooled,
+// with the buffers it grew; one goroutine owns it.
+type exchange struct {
+	h       *Handler
+	set     *settings
+	w       http.ResponseWriter
+	rc      *http.ResponseController
+	r       *http.Request
+	ctx     context.Context // ends with the client, the watchdog or the drain
+	arrived time.Time
+
+	id      [1]string
+	api     API
+	env     Envelope
+	scanner Scanner
+	source  KeySource
+	class   selector.Class
+	ask     selector.Ask
+	pick    selector.Decision
+	record  *selector.Record
+	body    *body
+
+	dog    watchdog
+	reader eventReader
+	answer answer
+	held   []byte // events before the first content; also a whole answer
+	status int    // what the client was sent, 0 = nothing yet
+	code   string // error code, where the gateway answered by itself
+	abort  bool   // the client must see an unclean end
+
+	engine     string // of the latest attempt
+	attempts   int
+	inEngines  time.Duration // spent in attempts
+	sentAt     time.Time     // of the attempt at hand
+	firstAt    time.Time     // of the first content
+	lastAt     time.Time     // of the latest content
+	armed      time.Time     // when the write deadline was last moved
+	fault      engineAnswer  // what an engine answered instead of an answer
+	headerVals [3]string
+	out        int64 // body bytes sent to the client
+}
+
+var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+
+// reset empties an exchange for its pool. Buffers stay, references go.
+func (x *exchange) reset() {
+	x.h, x.set, x.w, x.rc, x.r, x.ctx, x.record, x.body = nil, nil, nil, nil, nil, nil, nil, nil
+	x.env, x.class, x.ask = Envelope{}, selector.Class{}, selector.Ask{}
+	x.status, x.code, x.abort, x.engine, x.attempts, x.inEngines, x.out = 0, "", false, "", 0, 0, 0
+	x.firstAt, x.lastAt, x.armed = time.Time{}, time.Time{}, time.Time{}
+	x.fault = engineAnswer{}
+	x.answer.Reset()
+	if x.held = x.held[:0]; cap(x.held) > keepBufferBytes {
+		x.held = nil
+	}
+}
+
+// engineAnswer is a response that is not a success, kept until it is clear
+// whether the client gets it.
+type engineAnswer struct {
+	status     int
+	header     http.Header // nil: an error event under a 200, only message and code
+	body       []byte
+	retryAfter int
+	message    string
+	code       string
+	param      string
+}
+
+// attemptOn picks up the lease's engine, sends the request and relays the
+// answer. What it returns says how it ended; everything the client was sent
+// is in x.
+func (x *exchange) attemptOn(e *engine.Engine, fresh bool) attemptFacts {
+	x.fault = engineAnswer{}
+	in, failed := x.h.client.send(x.ctx, &outgoing{engine: e, path: apiPaths[x.api],
+		header: engineHeader(x.r.Header, x.id[:]), body: x.body, fresh: fresh})
+	if failed != nil {
+		if x.ctx.Err() != nil {
+			return attemptFacts{End: x.endOfContext(endHeaderTimeout), BodySent: failed.bodySent}
+		}
+		return attemptFacts{End: failed.end, Reused: failed.reused, BodySent: failed.bodySent}
+	}
+	defer in.body.Close()
+	facts := x.receive(e, in)
+	facts.BodySent = true
+	facts.Committed = !x.firstAt.IsZero()
+	return facts
+}
+
+// receive judges the response's head and hands its body to who can read it.
+func (x *exchange) receive(e *engine.Engine, in *incoming) attemptFacts {
+	encoding, kind := in.header.Get("Content-Encoding"), mediaType(in.header)
+	switch {
+	case in.status >= 400:
+		return x.receiveFault(e, in)
+	case in.status < 200 || in.status > 299, encoding != "" && encoding != "identity", kind == "text/html":
+		return attemptFacts{End: endBadAnswer}
+	case kind == "text/event-stream":
+		return attemptFacts{End: x.relayStream(e, in), Status: x.fault.status}
+	case kind == "application/json" || kind == "":
+		return attemptFacts{End: x.relayWhole(e, in), Status: x.fault.status}
+	default:
+		return attemptFacts{End: x.relayRaw(e, in)}
+	}
+}
+
+// endOfContext says why the exchange's context ended; timeout is what the
+// content limit means at this point.
+func (x *exchange) endOfContext(timeout attemptEnd) attemptEnd {
+	switch context.Cause(x.ctx) {
+	case errContentTimeout:
+		return timeout
+	case errStalled:
+		return endStalled
+	case ErrDraining:
+		return endDraining
+	default:
+		return endClientGone
+	}
+}
+
+// brokenEnd says how a body ended that could not be read to its end.
+func (x *exchange) brokenEnd() attemptEnd {
+	if x.ctx.Err() != nil {
+		return x.endOfContext(endContentTimeout)
+	}
+	return endBroken
+}
+
+// header sets the response header of an engine's answer.
+func (x *exchange) header(in *incoming) http.Header {
+	h := x.w.Header()
+	copyEngineHeader(h, in.header)
+	return h
+}
+
+// ours sets the headers that every answer carries.
+func (x *exchange) ours() {
+	h := x.w.Header()
+	h["X-Request-Id"] = x.id[:]
+	if x.attempts > 0 {
+		x.headerVals = [3]string{x.engine, digits[min(x.attempts, len(digits)-1)], x.source.String()}
+		h["X-Penstock-Engine"] = x.headerVals[0:1]
+		h["X-Penstock-Attempts"] = x.headerVals[1:2]
+		h["X-Penstock-Affinity"] = x.headerVals[2:3]
+	}
+	if x.h.draining.Load() && x.r.ProtoMajor == 1 {
+		h["Connection"] = closeConnection
+	}
+}
+
+var (
+	digits          = [...]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
+	closeConnection = []string{"close"}
+)
+
+// begin sends the status; the header is complete.
+func (x *exchange) begin(status int) {
+	x.ours()
+	x.status = status
+	x.w.WriteHeader(status)
+}
+
+// write sends bytes to the client, at once where flush is set. Each write has
+// its own deadline and there is none for the answer as a whole: a slow client
+// ends, a long stream does not. False means that the client is gone.
+func (x *exchange) write(b []byte, flush bool) bool {
+	// The deadline is moved at most four times per limit: it is a system of
+	// timers, not a promise to the millisecond.
+	if now, limit := time.Now(), x.set.limits.Write; now.Sub(x.armed) > limit/4 {
+		x.armed = now
+		x.rc.SetWriteDeadline(now.Add(limit + limit/4))
+	}
+	n, err := x.w.Write(b)
+	x.out += int64(n)
+	if err == nil && flush {
+		err = x.rc.Flush()
+	}
+	return err == nil
+}

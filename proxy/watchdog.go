@@ -1,0 +1,73 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// Why an exchange's context ended, beside the client's leaving.
+var (
+	errContentTimeout = errors.New("no first content in time")
+	errStalled        = errors.New("no event in time")
+	errDrained        = errors.New("nothing but the end was left to read")
+	// ErrDraining is the cause to cancel the server's base context with when
+	// the drain is over.
+	ErrDraining = errors.New("gateway draining")
+)
+
+// watchdog cancels an exchange that makes no progress. Moving its deadline is
+// one atomic store; the timer looks again when it fires, so that a stream pays
+// for a timer about once per limit and not once per event. It belongs to a
+// pooled exchange: a timer that fires late finds a later deadline, or none.
+type watchdog struct {
+	timer    *time.Timer
+	deadline atomic.Int64 // nanoseconds since epoch, 0 = off
+	cause    atomic.Pointer[error]
+	cancel   atomic.Pointer[context.CancelCauseFunc]
+}
+
+var epoch = time.Now()
+
+func sinceEpoch() int64 { return int64(time.Since(epoch)) }
+
+// start arms the watchdog: cause ends the exchange unless watch moves the
+// deadline first.
+func (d *watchdog) start(cancel context.CancelCauseFunc, limit time.Duration, cause *error) {
+	d.cancel.Store(&cancel)
+	d.cause.Store(cause)
+	d.deadline.Store(sinceEpoch() + int64(limit))
+	if d.timer == nil {
+		d.timer = time.AfterFunc(limit, d.fire)
+	} else {
+		d.timer.Reset(limit)
+	}
+}
+
+// watch sets another deadline and cause. An earlier deadline than the one the
+// timer runs to needs sooner = true.
+func (d *watchdog) watch(limit time.Duration, cause *error, sooner bool) {
+	d.cause.Store(cause)
+	d.deadline.Store(sinceEpoch() + int64(limit))
+	if sooner {
+		d.timer.Reset(limit)
+	}
+}
+
+func (d *watchdog) stop() {
+	d.deadline.Store(0)
+	d.timer.Stop()
+}
+
+func (d *watchdog) fire() {
+	deadline := d.deadline.Load()
+	if deadline == 0 {
+		return
+	}
+	if left := deadline - sinceEpoch(); left > 0 {
+		d.timer.Reset(time.Duration(left))
+		return
+	}
+	(*d.cancel.Load())(*d.cause.Load())
+}

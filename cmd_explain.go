@@ -23,8 +23,9 @@ x-request-id header of the answer. A gateway keeps the latest requests only.
 With --table, the routing table in use: the weight of each engine for each source
 and class, why this table replaced the last, and its certificate where a solver
 made it.`,
-		Example: `  curl -si http://127.0.0.1:8080/v1/chat/completions -d @body.json | grep -i x-request-id
-  penstock explain 01JD9WZ4N3
+		Example: `  curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \
+    -H 'X-Request-Id: try-1' -d '{"model":"m","messages":[{"role":"user","content":"hello"}]}'
+  penstock explain try-1
   penstock explain --table
   penstock explain --table --json | jq '.weights[] | select(.weight > 0.5)'`,
 		Args: func(_ *cobra.Command, args []string) error {

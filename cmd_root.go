@@ -55,7 +55,7 @@ func newRootCommand(stdout, stderr io.Writer) *cobra.Command {
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(newCheckCommand(), newEnginesCommand(), newExplainCommand(), newServeCommand(),
+	root.AddCommand(newCheckCommand(), newDemoCommand(), newEnginesCommand(), newExplainCommand(), newServeCommand(),
 		newSimCommand(), newVersionCommand())
 	root.SetHelpCommand(newHelpCommand(root))
 	root.InitDefaultCompletionCmd()

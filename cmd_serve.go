@@ -27,13 +27,17 @@ Signals
 
 config.toml.example explains every key; 'penstock check' shows every fault of a file.`,
 		Example: `  penstock serve --config penstock.toml
-  curl -N http://127.0.0.1:8080/v1/chat/completions \
+  curl -N http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \
     -d '{"model":"m","stream":true,"messages":[{"role":"user","content":"hello"}]}'`,
 		Args: exactly(0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if path == "" {
 				return usagef("serve needs --config FILE; config.toml.example is one to start from")
 			}
+			signals := make(chan os.Signal, 4)
+			// Before anything takes time: a SIGTERM during start-up drains too.
+			signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+			defer signal.Stop(signals)
 			file, err := config.Load(path)
 			if err != nil {
 				return err
@@ -42,7 +46,7 @@ config.toml.example explains every key; 'penstock check' shows every fault of a 
 			if err != nil {
 				return err
 			}
-			ctx, now, release := g.signals(cmd.Context())
+			ctx, now, release := g.follow(cmd.Context(), signals)
 			defer release()
 			return g.run(ctx, now)
 		},
@@ -51,20 +55,18 @@ config.toml.example explains every key; 'penstock check' shows every fault of a 
 	return cmd
 }
 
-// signals turns the process's signals into a context that ends with the first
+// follow turns the process's signals into a context that ends with the first
 // SIGTERM or SIGINT, a channel that closes with the second, and reloads.
-func (g *gateway) signals(parent context.Context) (ctx context.Context, now <-chan struct{}, release func()) {
+func (g *gateway) follow(parent context.Context, signals <-chan os.Signal) (ctx context.Context, now <-chan struct{}, release func()) {
 	ctx, cancel := context.WithCancel(parent)
 	second, done := make(chan struct{}), make(chan struct{})
-	c := make(chan os.Signal, 4)
-	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	go func() {
 		ending := 0
 		for {
 			select {
 			case <-done:
 				return
-			case s := <-c:
+			case s := <-signals:
 				switch {
 				case s == syscall.SIGHUP:
 					g.reload(false) // logs and counts what it refuses
@@ -79,7 +81,6 @@ func (g *gateway) signals(parent context.Context) (ctx context.Context, now <-ch
 		}
 	}()
 	return ctx, second, func() {
-		signal.Stop(c)
 		close(done)
 		cancel()
 	}

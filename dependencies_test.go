@@ -18,10 +18,9 @@ var reviewed = map[string]string{
 	"github.com/dchest/siphash":           "keyed hash of affinity keys: clients cannot choose the engine they hit",
 	"github.com/go-json-experiment/json":  "jsontext: one strict pass over a body; duplicate names and bad UTF-8 are refused",
 	"github.com/prometheus/client_golang": "the metrics registry and its exposition",
+	"github.com/prometheus/client_model":  "in tests: what that reference parser returns",
 	"github.com/prometheus/common":        "in tests: the reference parser that our bounded one is compared with",
 	"github.com/spf13/cobra":              "commands, GNU flags, help and shell completion",
-	"golang.org/x/net":                    "HTTP/2 frames for the flood tests and header rules",
-	"golang.org/x/sync":                   "errgroup: the first part that fails ends the others",
 	"golang.org/x/sys":                    "epoll on client sockets: a departed client is seen at once",
 	"pgregory.net/rapid":                  "in tests: properties with shrinking",
 }
@@ -53,7 +52,11 @@ func TestDirectDependenciesAreReviewed(t *testing.T) {
 			t.Errorf("go.mod requires %s, which is not reviewed: say in ARCHITECTURE.md and here what it does better than code of ours, or take it out", r.Path)
 		}
 	}
+	named := reviewedRows(t)
 	for path, reason := range reviewed {
+		if !slices.Contains(named, path) {
+			t.Errorf("%s is reviewed, but the table of ARCHITECTURE.md does not name it", path)
+		}
 		if !direct[path] {
 			t.Errorf("%s (%s) is reviewed, but go.mod does not require it directly: take it out of the list and of ARCHITECTURE.md", path, reason)
 		}

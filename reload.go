@@ -20,7 +20,6 @@ type reloads struct {
 	total   *prometheus.CounterVec
 	good    prometheus.Gauge
 	goodAt  prometheus.Gauge
-	engines prometheus.Gauge
 }
 
 func (r *reloads) init(g *gateway, file *config.File) {

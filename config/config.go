@@ -73,7 +73,7 @@ func hostName() string {
 }
 
 // NeedsRestart lists the keys in which next differs from f and that a running
-// gateway cannot take over: its listeners and who it is.
+// gateway cannot take over: who it is, and what its listeners were opened with.
 func (f *File) NeedsRestart(next *File) []string {
 	var keys []string
 	for _, k := range []struct {
@@ -85,7 +85,7 @@ func (f *File) NeedsRestart(next *File) []string {
 		{"listen.address", f.Listen.Address != next.Listen.Address},
 		{"listen.max_streams", f.Listen.MaxStreams != next.Listen.MaxStreams},
 		{"admin.address", f.Admin.Address != next.Admin.Address},
-		{"routing.hash_key", f.Routing.HashKey != next.Routing.HashKey},
+		{"limits.idle", f.Limits.Idle != next.Limits.Idle},
 	} {
 		if k.differs {
 			keys = append(keys, k.key)

@@ -174,13 +174,14 @@ func TestNeedsRestart(t *testing.T) {
 	old, next := Default(), Default()
 	next.Log.Level++
 	next.Limits.Body++
+	next.Routing.HashKey = "x"
 	if got := old.NeedsRestart(next); got != nil {
 		t.Errorf("a change that is taken over asks for a restart of %q", got)
 	}
 	next.Listen.MaxStreams++
 	next.Admin.Address = "127.0.0.1:1"
-	next.Routing.HashKey = "x"
-	if got, want := old.NeedsRestart(next), []string{"listen.max_streams", "admin.address", "routing.hash_key"}; !slices.Equal(got, want) {
+	next.Limits.Idle++
+	if got, want := old.NeedsRestart(next), []string{"listen.max_streams", "admin.address", "limits.idle"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

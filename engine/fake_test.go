@@ -308,6 +308,24 @@ func listenAt(t *testing.T, address string, h http.Handler) *httptest.Server {
 	return srv
 }
 
+// refusing is the URL of a loopback port that is taken, but where nobody listens.
+func refusing(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("http://127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
+}
+
 func describeModels(models []Model) string {
 	var parts []string
 	for _, m := range models {

@@ -364,7 +364,7 @@ func TestC18_EnginesMayBeAbsentComeAndGo(t *testing.T) {
 	address := srv.Listener.Addr().String()
 	srv.Close()
 	f := NewFleet()
-	if err := f.Apply([]Config{{Name: "e1", URL: srv.URL}, {Name: "e2", URL: "http://127.0.0.1:1"}, {Name: "e3", URL: "http://127.0.0.1:2"}}); err != nil {
+	if err := f.Apply([]Config{{Name: "e1", URL: srv.URL}, {Name: "e2", URL: refusing(t)}, {Name: "e3", URL: refusing(t)}}); err != nil {
 		t.Fatal(err)
 	}
 	run(t, &Poller{Fleet: f})
@@ -372,7 +372,6 @@ func TestC18_EnginesMayBeAbsentComeAndGo(t *testing.T) {
 	eventually(t, "all down", func() bool {
 		for _, e := range f.Set().Engines {
 			if s := e.Status(); s.State != Down || s.Reason != ReasonRefused {
-				t.Log(e.Name, s.State, s.Reason, time.Since(s.Since))
 				return false
 			}
 		}

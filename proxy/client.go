@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
+	"net/textproto"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -54,15 +55,13 @@ const (
 	// engineIdle is below the 5 s after which vLLM and llama.cpp close an
 	// idle connection, so that hardly any request meets the closing.
 	engineIdle = 4 * time.Second
-	// idleRace is how long a connection must have been idle for a failure
-	// without a response byte to be the engine's closing of it, and not the
-	// engine's failing over the request.
-	idleRace = 100 * time.Millisecond
-	// idleRaceEnds is how soon after the request such a closing shows. A
-	// connection that dies later had an engine behind it that worked on it.
+	// idleRaceEnds is how soon after the request it shows that the engine had
+	// closed a connection which was waiting for it. One that dies later had an
+	// engine behind it that worked on the request.
 	idleRaceEnds = time.Second
 
 	engineHeaderBytes = 64 << 10
+	maxInfos          = 5 // 1xx answers before the final one
 	idlePerEngine     = 4096
 )
 
@@ -106,6 +105,7 @@ func (c *transportClient) send(ctx context.Context, a *outgoing) (*incoming, *se
 	t := &sending{body: a.body}
 	t.trace.GotConn = t.gotConn
 	t.trace.GotFirstResponseByte = t.gotByte
+	t.trace.Got1xxResponse = t.got1xx
 	a.body.hold()
 	req := (&http.Request{
 		Method:        http.MethodPost,
@@ -136,6 +136,7 @@ type sending struct {
 	got    time.Time   // when the connection was there
 	stale  atomic.Bool // the connection had been idle
 	heard  atomic.Bool // a response byte came
+	infos  int         // 1xx answers; the transport reads them one after the other
 	trace  httptrace.ClientTrace
 }
 
@@ -162,10 +163,17 @@ func (t *sending) Close() error {
 
 func (t *sending) gotConn(i httptrace.GotConnInfo) {
 	t.got = time.Now()
-	t.stale.Store(i.Reused && i.WasIdle && i.IdleTime >= idleRace)
+	t.stale.Store(i.Reused && i.WasIdle)
 }
 
 func (t *sending) gotByte() { t.heard.Store(true) }
+
+func (t *sending) got1xx(int, textproto.MIMEHeader) error {
+	if t.infos++; t.infos > maxInfos {
+		return errors.New("too many 1xx answers")
+	}
+	return nil
+}
 
 func (t *sending) failed(err error) *sendError {
 	e := &sendError{end: endNoResponse, bodySent: t.sent.Load(), err: err}

@@ -115,10 +115,10 @@ func errRefused(r *selector.Refusal) *apiError {
 		return unavailable("no_healthy_engine", "no engine that serves the model "+quoteName(r.Model)+" is known yet")
 	case selector.CapabilityNowhere:
 		return &apiError{status: http.StatusBadRequest, code: "capability_not_available",
-			message: fmt.Sprintf("no engine of the model %s can do %s, which the request needs", quoteName(r.Model), r.Missing)}
+			message: fmt.Sprintf("no engine of the model %s%s can do %s, which the request needs", quoteName(r.Model), satisfying(r), r.Missing)}
 	case selector.CapabilityOut:
 		return unavailable("capability_not_available",
-			fmt.Sprintf("the engines of the model %s that can do %s are out", quoteName(r.Model), r.Missing))
+			fmt.Sprintf("the engines of the model %s%s that can do %s are out", quoteName(r.Model), satisfying(r), r.Missing))
 	case selector.RequirementUnmet:
 		code := "no_healthy_engine"
 		if r.Residency {
@@ -135,6 +135,14 @@ func errRefused(r *selector.Refusal) *apiError {
 	default:
 		return unavailable("no_healthy_engine", "no engine of the model "+quoteName(r.Model)+" is in service")
 	}
+}
+
+// satisfying narrows "engine" to those that the request's labels allow.
+func satisfying(r *selector.Refusal) string {
+	if r.Require == "" {
+		return ""
+	}
+	return " with " + r.Require
 }
 
 // errFailed is what the client is told of a last attempt that failed before

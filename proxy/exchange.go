@@ -101,11 +101,11 @@ func (x *exchange) attemptOn(e *engine.Engine, fresh bool) attemptFacts {
 
 // receive judges the response's head and hands its body to who can read it.
 func (x *exchange) receive(e *engine.Engine, in *incoming) attemptFacts {
-	encoding, kind := in.header.Get("Content-Encoding"), mediaType(in.header)
+	kind := mediaType(in.header)
 	switch {
 	case in.status >= 400:
 		return x.receiveFault(e, in)
-	case in.status < 200 || in.status > 299, encoding != "" && encoding != "identity", kind == "text/html":
+	case in.status < 200 || in.status > 299, encoded(in.header), kind == "text/html":
 		return attemptFacts{End: endBadAnswer}
 	case kind == "text/event-stream":
 		return attemptFacts{End: x.relayStream(e, in), Status: x.fault.status}
@@ -114,6 +114,13 @@ func (x *exchange) receive(e *engine.Engine, in *incoming) attemptFacts {
 	default:
 		return attemptFacts{End: x.relayRaw(e, in)}
 	}
+}
+
+// encoded reports a Content-Encoding, which no client was asked about:
+// accept-encoding does not go to engines.
+func encoded(h http.Header) bool {
+	v := h.Get("Content-Encoding")
+	return v != "" && v != "identity"
 }
 
 // endOfContext says why the exchange's context ended; timeout is what the
@@ -177,16 +184,34 @@ func (x *exchange) begin(status int) {
 // its own deadline and there is none for the answer as a whole: a slow client
 // ends, a long stream does not. False means that the client is gone.
 func (x *exchange) write(b []byte, flush bool) bool {
-	// The deadline is moved at most four times per limit: it is a system of
-	// timers, not a promise to the millisecond.
-	if now, limit := time.Now(), x.set.limits.Write; now.Sub(x.armed) > limit/4 {
-		x.armed = now
-		x.rc.SetWriteDeadline(now.Add(limit + limit/4))
-	}
+	x.arm(time.Now())
+	x.dog.paused.Store(true)
 	n, err := x.w.Write(b)
 	x.out += int64(n)
 	if err == nil && flush {
 		err = x.rc.Flush()
 	}
+	x.dog.paused.Store(false)
 	return err == nil
+}
+
+// arm moves the deadline of writes, at most four times per limit: it is a
+// system of timers, not a promise to the millisecond.
+func (x *exchange) arm(now time.Time) {
+	limits := &x.set.limits
+	if now.Sub(x.armed) <= limits.Write/4 {
+		return
+	}
+	x.armed = now
+	wait := limits.Write + limits.Write/4
+	if x.r.ProtoMajor == 2 {
+		// net/http resets an h2 stream when the deadline passes, also while
+		// nothing waits to be written. It may not pass in a pause that the
+		// other limits allow.
+		wait += drainAfterDone + limits.Stall
+		if x.firstAt.IsZero() {
+			wait += limits.FirstContent
+		}
+	}
+	x.rc.SetWriteDeadline(now.Add(wait))
 }

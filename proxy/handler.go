@@ -193,7 +193,9 @@ func (x *exchange) run() (abort bool) {
 	if x.body != nil {
 		x.body.release()
 	}
-	abort = x.abort
+	if abort = x.abort; x.status != 0 && !abort {
+		x.arm(time.Now()) // for what net/http still has to write
+	}
 	// The watchdog's timer may be firing: it reads only its own fields.
 	x.reset()
 	exchanges.Put(x)
@@ -208,6 +210,7 @@ func (x *exchange) fail(e *apiError) {
 	}
 	clear(x.w.Header()) // an engine's headers may be there already
 	x.ours()
+	x.arm(time.Now())
 	x.status, x.code = e.status, e.code
 	e.write(x.w)
 }
@@ -231,6 +234,7 @@ func (x *exchange) refused(e *apiError) Outcome {
 // admit reads the request and resolves its class: steps 3 to 5 of DESIGN.md 4.
 func (x *exchange) admit() *apiError {
 	reader := bodyReader{limit: x.set.limits.Body, wait: x.set.limits.BodyRead, memory: x.h.memory}
+	x.ours() // reader answers a body that is too large by itself
 	var fault *apiError
 	if x.body, fault = reader.read(x.w, x.r); fault != nil {
 		return fault
@@ -280,9 +284,11 @@ func checkPriority(h http.Header) error {
 	if len(v) == 0 {
 		return nil
 	}
-	switch v[0] {
-	case "critical", "standard", "sheddable":
-		return nil
+	if len(v) == 1 {
+		switch v[0] {
+		case "critical", "standard", "sheddable":
+			return nil
+		}
 	}
 	return badRequest("x-penstock-priority", "x-penstock-priority is critical, standard or sheddable")
 }

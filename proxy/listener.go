@@ -113,6 +113,13 @@ func (c *clientConn) hangUp() {
 	}
 }
 
+// resetOnClose makes the connection end with a RST instead of a FIN.
+func (c *clientConn) resetOnClose() {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+}
+
 func (c *clientConn) Close() error {
 	c.watcher.remove(c)
 	return c.Conn.Close()

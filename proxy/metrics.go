@@ -3,6 +3,7 @@ package proxy
 import (
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,8 +29,9 @@ type metrics struct {
 	unfitKeys prometheus.Counter
 	panics    prometheus.Counter
 
-	models  sync.Map // model name -> *modelMetrics
-	engines sync.Map // engine name -> *[outcomes]prometheus.Counter
+	models  sync.Map                                 // model name -> *modelMetrics
+	engines sync.Map                                 // engine name -> *[outcomes]prometheus.Counter
+	keep    atomic.Pointer[func(engine string) bool] // of the last ForgetEngines; nil: all
 }
 
 // tenant is the label of requests while there are no tenants.
@@ -83,6 +85,10 @@ func (m *metrics) refused(status int) { m.refusals.WithLabelValues(strconv.Itoa(
 func (m *metrics) attempt(engine string, o Outcome) {
 	v, ok := m.engines.Load(engine)
 	if !ok {
+		// The last answers of an engine that was removed bring no series back.
+		if keep := m.keep.Load(); keep != nil && !(*keep)(engine) {
+			return
+		}
 		handles := new([len(outcomeNames)]prometheus.Counter)
 		for i := range handles {
 			handles[i] = m.attempts.WithLabelValues(engine, Outcome(i).String())
@@ -94,6 +100,7 @@ func (m *metrics) attempt(engine string, o Outcome) {
 
 // ForgetEngines drops the series of engines that keep does not name.
 func (h *Handler) ForgetEngines(keep func(name string) bool) {
+	h.metrics.keep.Store(&keep)
 	h.metrics.engines.Range(func(name, _ any) bool {
 		if n := name.(string); !keep(n) {
 			h.metrics.engines.Delete(name)

@@ -62,6 +62,7 @@ type stream struct {
 	x       *exchange
 	status  int
 	done    bool   // [DONE] was seen
+	drained bool   // the time for what follows it runs
 	closing string // what a cut last event needs after it
 }
 
@@ -114,7 +115,9 @@ func (s *stream) forward(rd *eventReader, now time.Time) (end attemptEnd, over b
 	switch {
 	case over:
 		return failed, true
+	case s.drained: // whatever still comes does not buy time
 	case s.done:
+		s.drained = true
 		x.dog.watch(drainAfterDone, &errDrained, true)
 	case progress && !x.firstAt.IsZero():
 		// The first deadline of a stream's stall is sooner than that of its
@@ -166,9 +169,19 @@ func (s *stream) end(clean bool) attemptEnd {
 // unclean end. Every SDK takes a clean one for a complete answer.
 func (x *exchange) failStream(c Cause) {
 	code, message := streamCode(c)
+	if x.firstAt.IsZero() { // a comment had committed the 200 before the engine refused
+		switch {
+		case c == CauseBusy:
+			code, message = "overloaded", "the engine is full"
+		case c == CauseClientError && x.fault.message != "":
+			code, message = "invalid_request", x.fault.message
+		}
+	}
 	x.code, x.abort = code, true
 	if mediaType(x.w.Header()) == "text/event-stream" {
 		x.write(appendErrorEvent(nil, code, message), true)
+	} else if conn := connOf(x.r); conn != nil && !x.r.ProtoAtLeast(1, 1) {
+		conn.resetOnClose() // to an HTTP/1.0 client the end of the connection is that of the answer
 	}
 }
 

@@ -94,18 +94,18 @@ func (x *exchange) relayRaw(e *engine.Engine, in *incoming) attemptEnd {
 func (x *exchange) relayRest(e *engine.Engine, in *incoming) attemptEnd {
 	x.held = slices.Grow(x.held, readBufferBytes)
 	for {
-		if len(x.held) == 0 {
-			x.held = x.held[:0]
-		}
 		var err error
 		if len(x.held) == 0 {
 			var n int
 			n, err = in.body.Read(x.held[:cap(x.held)])
 			x.held = x.held[:n]
 		}
+		if x.status == 0 && len(x.held) == 0 && err == io.EOF {
+			return endEmpty
+		}
 		now := time.Now()
 		e.Progress(now)
-		if len(x.held) > 0 || err == io.EOF {
+		if len(x.held) > 0 {
 			if x.status == 0 {
 				x.firstAt = now
 				h := x.header(in)
@@ -138,8 +138,8 @@ func (x *exchange) receiveFault(e *engine.Engine, in *incoming) attemptFacts {
 		return attemptFacts{End: x.brokenEnd()}
 	}
 	x.fault = engineAnswer{status: in.status, header: in.header, body: x.held, retryAfter: retryAfterOf(in.header)}
-	if more || err != nil {
-		x.fault.header = nil // not whole: the status is passed on, with our words
+	if more || err != nil || encoded(in.header) {
+		x.fault.header = nil // not whole, or not readable: the status is passed on, with our words
 	}
 	if in.status == http.StatusNotFound && namesModel(x.held, x.env.Model) {
 		facts.ModelListed = lists(e, x.env.Model)

@@ -24,6 +24,8 @@ var (
 type watchdog struct {
 	timer    *time.Timer
 	deadline atomic.Int64 // nanoseconds since epoch, 0 = off
+	limit    atomic.Int64 // the time that led to deadline
+	paused   atomic.Bool  // the exchange waits for its client: no time of the engine's
 	cause    atomic.Pointer[error]
 	cancel   atomic.Pointer[context.CancelCauseFunc]
 }
@@ -37,7 +39,7 @@ func sinceEpoch() int64 { return int64(time.Since(epoch)) }
 func (d *watchdog) start(cancel context.CancelCauseFunc, limit time.Duration, cause *error) {
 	d.cancel.Store(&cancel)
 	d.cause.Store(cause)
-	d.deadline.Store(sinceEpoch() + int64(limit))
+	d.set(limit)
 	if d.timer == nil {
 		d.timer = time.AfterFunc(limit, d.fire)
 	} else {
@@ -49,10 +51,15 @@ func (d *watchdog) start(cancel context.CancelCauseFunc, limit time.Duration, ca
 // timer runs to needs sooner = true.
 func (d *watchdog) watch(limit time.Duration, cause *error, sooner bool) {
 	d.cause.Store(cause)
-	d.deadline.Store(sinceEpoch() + int64(limit))
+	d.set(limit)
 	if sooner {
 		d.timer.Reset(limit)
 	}
+}
+
+func (d *watchdog) set(limit time.Duration) {
+	d.limit.Store(int64(limit))
+	d.deadline.Store(sinceEpoch() + int64(limit))
 }
 
 func (d *watchdog) stop() {
@@ -67,6 +74,12 @@ func (d *watchdog) fire() {
 	}
 	if left := deadline - sinceEpoch(); left > 0 {
 		d.timer.Reset(time.Duration(left))
+		return
+	}
+	if d.paused.Load() {
+		limit := d.limit.Load()
+		d.deadline.CompareAndSwap(deadline, sinceEpoch()+limit)
+		d.timer.Reset(time.Duration(limit))
 		return
 	}
 	(*d.cancel.Load())(*d.cause.Load())

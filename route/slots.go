@@ -39,46 +39,41 @@ func (s Slot) Draining(now int64) bool {
 	return s.Previous != None && uint16(now/tick)-s.MovedAt < uint16(KVLifetime/tick)
 }
 
-// fill makes the slots: those of prev as far as its engines still have
-// weight, the rest by rendezvous, then as many moves as the weights need.
+// fill makes the slots. Without prev they are the fresh ones; with it, those
+// of prev, moved towards the fresh ones by no more than the weights need.
 func (p *Pool) fill(prev *Pool, now int64) {
-	n := len(p.Candidates)
+	p.fresh()
+	if p.alias == nil || prev == nil || prev.slots == nil {
+		return
+	}
+	target := p.slots
+	p.slots = make([]Slot, len(target))
+	p.keep(prev, target, now)
+	p.follow(target, now)
+	p.noteMoves(prev, now)
+}
+
+// fresh makes the slots by rendezvous, then moves what chance put too far
+// from the weights. Its result depends on names and weights alone.
+func (p *Pool) fresh() {
 	p.slots = make([]Slot, 1<<(64-p.shift))
-	best := make([]uint16, len(p.slots))
 	var g *groups
-	if n > groupAbove {
+	if len(p.Candidates) > groupAbove {
 		g = p.newGroups()
 	}
 	for s := range p.slots {
-		b, second := p.rendezvousOf(g, s)
-		best[s] = b
-		p.slots[s] = Slot{Engine: b, Alternate: second, Previous: None}
+		best, second := p.rendezvousOf(g, s)
+		p.slots[s] = Slot{Engine: best, Alternate: second, Previous: None}
 	}
-	if p.alias == nil {
-		return
-	}
-	kept := prev != nil && prev.slots != nil
-	if kept {
-		p.keep(prev, now)
-	}
-	p.balance(best, kept, now)
-	if kept {
-		p.noteMoves(prev, now)
-	}
-	for s := range p.slots {
-		if slot := &p.slots[s]; slot.Alternate == slot.Engine || slot.Alternate == None {
-			slot.Alternate = best[s]
-			if best[s] == slot.Engine {
-				slot.Alternate = None
-			}
-		}
+	if p.alias != nil {
+		p.correct()
 	}
 }
 
 // keep gives every slot the engine it had in prev where that one still takes
-// traffic, and remembers who had it where not.
-func (p *Pool) keep(prev *Pool, now int64) {
-	from := make([]uint16, len(prev.Candidates)+1) // prev's index -> ours
+// traffic, else the target's, remembering who had it.
+func (p *Pool) keep(prev *Pool, target []Slot, now int64) {
+	from := make([]uint16, len(prev.Candidates)) // prev's index -> ours
 	for i := range prev.Candidates {
 		from[i] = p.ByID(prev.Candidates[i].Live.ID)
 	}
@@ -91,19 +86,112 @@ func (p *Pool) keep(prev *Pool, now int64) {
 	for s := range p.slots {
 		// A pool that outgrew its table halves or doubles the slots: the key
 		// keeps its high bits and so its engine.
-		old, slot := prev.slots[uint64(s)<<p.shift>>prev.shift], &p.slots[s]
+		old, slot := prev.slots[uint64(s)<<p.shift>>prev.shift], target[s]
 		had := index(old.Engine)
 		if had == None || p.Candidates[had].Weight <= 0 {
 			slot.moved(had, now)
+			p.slots[s] = slot
 			continue
 		}
 		if old.Draining(now) {
 			slot.Previous, slot.MovedAt = index(old.Previous), old.MovedAt
 		}
-		if slot.Alternate == had { // the rendezvous winner lost the slot to its runner-up
-			slot.Alternate = slot.Engine
+		slot.take(had)
+		p.slots[s] = slot
+	}
+}
+
+// take gives the slot another engine; its alternate stays another one.
+func (s *Slot) take(engine uint16) {
+	if s.Alternate == engine {
+		s.Alternate = s.Engine
+	}
+	s.Engine = engine
+}
+
+// follow moves slots until each engine has as many as in the target, first
+// those that are its own there. Every move brings two engines one slot nearer,
+// so that none is wasted. Nothing moves while all are within the tolerance.
+func (p *Pool) follow(target []Slot, now int64) {
+	count, want := p.SlotCounts(), make([]int, len(p.Candidates))
+	for s := range target {
+		want[target[s].Engine]++
+	}
+	if p.withinTolerance(count) {
+		return
+	}
+	move := func(s int, to uint16) {
+		slot := &p.slots[s]
+		count[slot.Engine]--
+		count[to]++
+		slot.moved(slot.Engine, now)
+		slot.take(to)
+	}
+	for s := range p.slots {
+		if e, t := p.slots[s].Engine, target[s].Engine; count[e] > want[e] && count[t] < want[t] {
+			move(s, t)
 		}
-		slot.Engine = had
+	}
+	taker := 0
+	for s := range p.slots {
+		if e := p.slots[s].Engine; count[e] > want[e] {
+			for count[taker] >= want[taker] {
+				taker++
+			}
+			move(s, uint16(taker))
+		}
+	}
+}
+
+// band is the slots an engine of that quota may have too few or too many.
+func band(quota int) int { return int(tolerance * float64(quota)) }
+
+func (p *Pool) withinTolerance(count []int) bool {
+	for i, q := range quotas(p.Candidates, len(p.slots)) {
+		if off := count[i] - q; off > band(q) || -off > band(q) {
+			return false
+		}
+	}
+	return true
+}
+
+// correct brings engines that chance left outside the tolerance back into it:
+// those above it give, the neediest take; and while some engine is below it,
+// whoever is above its quota gives.
+func (p *Pool) correct() {
+	count := p.SlotCounts()
+	if p.withinTolerance(count) {
+		return
+	}
+	quota := quotas(p.Candidates, len(p.slots))
+	var takers []uint16
+	starving := 0
+	for i, q := range quota {
+		if count[i] < q {
+			takers = append(takers, uint16(i))
+			starving += max(0, q-band(q)-count[i])
+		}
+	}
+	slices.SortStableFunc(takers, func(a, b uint16) int { return cmp.Compare(count[a]-quota[a], count[b]-quota[b]) })
+	for s := range p.slots {
+		slot := &p.slots[s]
+		e := slot.Engine
+		if over := count[e] - quota[e]; over <= 0 || over <= band(quota[e]) && starving == 0 {
+			continue
+		}
+		for len(takers) > 0 && count[takers[0]] >= quota[takers[0]] {
+			takers = takers[1:]
+		}
+		if len(takers) == 0 {
+			return
+		}
+		t := takers[0]
+		if count[t] < quota[t]-band(quota[t]) {
+			starving--
+		}
+		count[e]--
+		count[t]++
+		slot.take(t)
 	}
 }
 
@@ -123,79 +211,6 @@ func (p *Pool) noteMoves(prev *Pool, now int64) {
 
 func (s *Slot) moved(from uint16, now int64) {
 	s.Previous, s.MovedAt = from, uint16(now/tick)
-}
-
-// balance moves slots until each engine is within the tolerance of its quota.
-// First to the slot's rendezvous winner, so that an engine that comes back
-// gets the slots it had, then to whoever has too few.
-func (p *Pool) balance(best []uint16, kept bool, now int64) {
-	count := p.SlotCounts()
-	quota := quotas(p.Candidates, len(p.slots))
-	lo, hi := make([]int, len(count)), make([]int, len(count))
-	under, over := 0, 0
-	for i, q := range quota {
-		lo[i], hi[i] = q-int(tolerance*float64(q)), q+int(tolerance*float64(q))
-		under += max(0, lo[i]-count[i])
-		over += max(0, count[i]-hi[i])
-	}
-	if under == 0 && over == 0 {
-		return
-	}
-	move := func(s int, to uint16) {
-		slot := &p.slots[s]
-		count[slot.Engine]--
-		count[to]++
-		if kept {
-			slot.moved(slot.Engine, now)
-		}
-		slot.Engine, slot.Alternate = to, slot.Engine
-	}
-	for s := range p.slots {
-		e, b := p.slots[s].Engine, best[s]
-		if e != b && count[e] > lo[e] && count[b] < hi[b] && (count[e] > hi[e] || count[b] < lo[b]) {
-			move(s, b)
-		}
-	}
-	// Whoever is still out of the band is brought to its edge: givers by how
-	// much they have too many, takers by how much they lack.
-	takers := make([]uint16, 0, len(count))
-	for i := range count {
-		if count[i] < quota[i] {
-			takers = append(takers, uint16(i))
-		}
-	}
-	slices.SortFunc(takers, func(a, b uint16) int {
-		return cmp.Compare(count[a]-quota[a], count[b]-quota[b])
-	})
-	p.level(count, quota, lo, hi, takers, move)
-}
-
-// level walks the slots once and moves those of engines above their band to
-// takers, and, while some taker is below its band, those of any engine above
-// its quota.
-func (p *Pool) level(count, quota, lo, hi []int, takers []uint16, move func(int, uint16)) {
-	starving := 0
-	for _, t := range takers {
-		starving += max(0, lo[t]-count[t])
-	}
-	next := 0
-	for s := range p.slots {
-		e := p.slots[s].Engine
-		if count[e] <= quota[e] || (count[e] <= hi[e] && starving == 0) {
-			continue
-		}
-		for next < len(takers) && count[takers[next]] >= quota[takers[next]] {
-			next++
-		}
-		if next == len(takers) {
-			return
-		}
-		t := takers[next]
-		if starving > 0 && count[t] < lo[t] {
-			starving--
-		}
-		move(s, t)
-	}
 }
 
 // quotas splits the slots by weight, the rest by largest remainder.

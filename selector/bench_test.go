@@ -3,41 +3,14 @@ package selector
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
-	"penstock/balancer"
-	"penstock/engine"
 	"penstock/route"
 )
-
-// fleetOf is a fleet of n ready engines that serve the models, with a table.
-func fleetOf(t testing.TB, n int, models ...string) (*engine.Fleet, *route.Published, *balancer.Loop) {
-	t.Helper()
-	configs := make([]engine.Config, n)
-	for i := range configs {
-		configs[i] = engine.Config{Name: fmt.Sprintf("e%05d", i), URL: "http://127.0.0.1:1", Models: models}
-	}
-	return fleetWith(t, configs)
-}
-
-func fleetWith(t testing.TB, configs []engine.Config) (*engine.Fleet, *route.Published, *balancer.Loop) {
-	t.Helper()
-	fleet := engine.NewFleet()
-	if err := fleet.Apply(configs); err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range fleet.Set().Engines {
-		e.SetStatus(engine.Ready, engine.ReasonHealthy, time.Unix(0, 0))
-	}
-	tables := route.NewPublished("here")
-	loop := balancer.NewLoop(fleet, tables, discard, nil)
-	loop.Cycle(time.Now())
-	return fleet, tables, loop
-}
 
 // BenchmarkPick is the call that the proxy makes: from class and identity to
 // a lease and its release. Sixteen models over all engines, 16,384
@@ -48,7 +21,7 @@ func BenchmarkPick(b *testing.B) {
 		for i := range models {
 			models[i] = fmt.Sprintf("model-%d", i)
 		}
-		_, tables, _ := fleetOf(b, n, models...)
+		tables := newTestFleet(b, n, models...).tables
 		s := New(tables, nil)
 		busy(s, models, 100)
 		swapped := swaps(tables)
@@ -75,10 +48,6 @@ func BenchmarkPick(b *testing.B) {
 
 func benchPick(b *testing.B, s *Selector, models []string, keyed bool, procs int) {
 	keyer := NewKeyer("", "")
-	ids := make([]string, 1<<14)
-	for i := range ids {
-		ids[i] = fmt.Sprintf("conversation-%08x-%d", rand.Uint32(), i)
-	}
 	classes := make([]Class, len(models))
 	now := time.Now()
 	for i, m := range models {
@@ -86,10 +55,12 @@ func benchPick(b *testing.B, s *Selector, models []string, keyed bool, procs int
 	}
 	unix := now.Unix()
 	one := func(i int, d *Decision) bool {
-		k := i % len(models)
+		k := i & 15
 		a := Ask{Now: unix}
 		if keyed {
-			a.Keyed, a.Key = true, keyer.Key(models[k], "", DomainID, ids[i%len(ids)])
+			// A client's id is fresh from the request's header: in cache.
+			id := [32]byte{0: 'c', 1: 'o', 2: 'n', 3: 'v', 30: byte(i >> 7 & 127), 31: byte(i & 127)}
+			a.Keyed, a.Key = true, keyer.Key(models[k], "", DomainID, unsafe.String(&id[0], len(id)))
 		}
 		l := s.Pick(classes[k], &a, d)
 		ok := l.Engine != nil

@@ -229,11 +229,17 @@ func (k *picking) bound(c *route.Candidate) int64 {
 	return int64(min(float64(c.Cap), max(1, b)))
 }
 
+// takeWithinBound takes candidate i if that keeps it within its bound. The
+// bound is at least (1 + 0.10) q (m+1) and at least 1 whatever eps is, so that
+// the square root is needed only by an engine above its share.
 func (k *picking) takeWithinBound(i uint16, why Why) bool {
 	if i == route.None {
 		return false
 	}
 	c := &k.p.Candidates[i]
+	if sure := min(c.Cap, int64(1.10*c.Share*float64(k.m+1))); c.Live.InFlight() < sure {
+		return k.take(c, sure, why, AtBound) || k.take(c, k.bound(c), why, AtBound)
+	}
 	return k.take(c, k.bound(c), why, AtBound)
 }
 
@@ -255,6 +261,10 @@ func (k *picking) take(c *route.Candidate, limit int64, why Why, full Fit) bool 
 	return false
 }
 
+// tie is how much two loads may differ by rounding and be equal: 7 x 0.3 is
+// more than 3 x 0.7 in floating point.
+const tie = 1e-9
+
 // lighterOfTwo draws two candidates by weight from r1 and r2 and takes the one
 // with the lower in-flight over planned share; a tie keeps the first. Only in
 // flight over share holds the weights (hashing.md 5). Where both are full it
@@ -267,7 +277,7 @@ func (k *picking) lighterOfTwo(why Why, r1, r2 uint64) uint16 {
 	}
 	a, b := &k.p.Candidates[i], &k.p.Candidates[j]
 	na, nb := a.Live.InFlight(), b.Live.InFlight()
-	if i != j && float64(na)*b.Share > float64(nb)*a.Share && k.usable(j) {
+	if i != j && float64(na)*b.Share > float64(nb)*a.Share*(1+tie) && k.usable(j) {
 		k.d.look(a, na, a.Cap, Heavier)
 		i, j = j, i
 		a, b = b, a

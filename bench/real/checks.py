@@ -337,11 +337,10 @@ class Visitors:
         return name in self.served
 
 
-def lose_engine_in_mid_stream(world, number: int) -> str:
+def lose_engine_in_mid_stream(world, name: str, number: int) -> str:
     """One engine gets the signal while it streams: that stream raises, nobody else notices, the engine comes back."""
-    texts = world.opened_on("a1", 3)
-    victim, other = world.engine("a1"), world.other("a1")
-    begin = time.monotonic()
+    victim, other = world.engine(name), world.other(name)
+    texts = world.take_opened_on(name, 3)
     with Streaming(world.client(), user(texts[0]), 700, extra_body=ENDLESS) as s:
         assert s.read(5).engine == victim.name, s.engine
         victim.stop(number)
@@ -372,17 +371,17 @@ def lose_engine_in_mid_stream(world, number: int) -> str:
 
 @check("an engine killed in mid-stream")
 def killed(world):
-    return lose_engine_in_mid_stream(world, signal.SIGKILL)
+    return lose_engine_in_mid_stream(world, "a1", signal.SIGKILL)
 
 
 @check("an engine terminated in mid-stream")
 def terminated(world):
-    return lose_engine_in_mid_stream(world, signal.SIGTERM)
+    return lose_engine_in_mid_stream(world, "b1", signal.SIGTERM)
 
 
 @check("an engine killed before it answers")
 def killed_before_answer(world):
-    texts = world.opened_on("b1", 2)
+    texts = world.take_opened_on("b1", 2)
     victim, other = world.engine("b1"), world.other("b1")
 
     def kill():

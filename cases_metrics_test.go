@@ -177,10 +177,10 @@ func TestSlotsThatAnEngineTellsBoundIt(t *testing.T) {
 		return d != nil && d.Slots == 4
 	})
 	g.await("its cap", func() bool {
-		return strings.Contains(g.ask("GET", "/engines").body, `"max_in_flight": 5`) // 4 x 1.15, rounded up
+		return strings.Contains(g.ask("GET", "/engines").body, `"max_in_flight": 8`) // its 4 slots and 4 more
 	})
 	c := client(t)
-	wait := g.streams(c, []*enginetest.Script{e}, 5)
+	wait := g.streams(c, []*enginetest.Script{e}, 8)
 	wantRefusal(t, g.post(c, "/v1/chat/completions", chatBody("m", "one more", true)), 429, "overloaded")
 	close(release)
 	wait()

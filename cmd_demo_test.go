@@ -116,7 +116,7 @@ func TestDemoShowsWhatHappens(t *testing.T) {
 		"1. Three conversations", "x-penstock-engine: ", "x-penstock-affinity: opening", "its key falls into a slot of this engine", "tokens, 0 of them",
 		"2. The first conversation goes on", "this conversation was here before", "32 of them in the engine's cache",
 		"3. That engine goes away", " stops listening", "first tried on ", "dial_failed", "x-penstock-attempts: 2",
-		"12 of 12 other requests", "this conversation was here before", "listens again and is in service",
+		"12 of 12 other requests", "its key falls into a slot of this engine", "listens again and is in service",
 		"4. Your turn", "curl -N http://127.0.0.1:", "engines --admin 127.0.0.1:", "explain --table", "Ctrl-C ends it",
 		" 0 errors", "The demo has ended",
 	} {

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"log"
+	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -46,6 +49,8 @@ config.toml.example explains every key; 'penstock check' shows every fault of a 
 			if err != nil {
 				return err
 			}
+			log.SetFlags(0)
+			log.SetOutput(standardLog{g.log})
 			ctx, now, release := g.follow(cmd.Context(), signals)
 			defer release()
 			return g.run(ctx, now)
@@ -84,4 +89,15 @@ func (g *gateway) follow(parent context.Context, signals <-chan os.Signal) (ctx 
 		close(done)
 		cancel()
 	}
+}
+
+// standardLog takes what net/http tells through the standard logger (an engine
+// that sends more than its answer, say) into the log, without the engine's
+// bytes that it quotes: those may be somebody's prompt.
+type standardLog struct{ log *slog.Logger }
+
+func (s standardLog) Write(line []byte) (int, error) {
+	note, _, _ := strings.Cut(strings.TrimSpace(string(line)), " starting with")
+	s.log.Debug("net/http", "note", note)
+	return len(line), nil
 }

@@ -17,9 +17,9 @@ type reloads struct {
 	mu      sync.Mutex // one reload at a time; guards current
 	current *config.File
 
-	total   *prometheus.CounterVec
-	good    prometheus.Gauge
-	goodAt  prometheus.Gauge
+	total  *prometheus.CounterVec
+	good   prometheus.Gauge
+	goodAt prometheus.Gauge
 }
 
 func (r *reloads) init(g *gateway, file *config.File) {
@@ -34,6 +34,10 @@ func (r *reloads) init(g *gateway, file *config.File) {
 	}
 	g.registry.MustRegister(r.total, r.good, r.goodAt)
 }
+
+// tableWithin bounds how long a reload waits for the table that follows from
+// it: a request after the reload has returned must find it.
+const tableWithin = 2 * time.Second
 
 // reload reads the file again and takes it into use as a whole, or not at
 // all: the last good configuration stays. Requests under way keep what they
@@ -59,6 +63,9 @@ func (g *gateway) reload(force bool) error {
 	g.level.Set(next.Log.Level.Level())
 	set := g.fleet.Set()
 	g.handler.ForgetEngines(func(name string) bool { return set.ByName(name) != nil })
+	for end := time.Now().Add(tableWithin); !g.loop.Follows(set) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
 	r.current = next
 	r.total.WithLabelValues("ok").Inc()
 	r.good.Set(1)

@@ -46,7 +46,7 @@ func enginesPage(set *engine.Set, now time.Time) []engineRow {
 		row := engineRow{
 			Name: e.Name, URL: e.URL, Cluster: e.Cluster, Models: []string{}, Labels: e.Labels, Capacity: e.Capacity,
 			State: status.State.String(), Reason: status.Reason.String(), Since: status.Since,
-			InFlight: e.InFlight(), MaxInFlight: e.K, Dialect: e.Dialect, DialectBy: "configured",
+			InFlight: e.InFlight(), MaxInFlight: e.Cap(), Dialect: e.Dialect, DialectBy: "configured",
 			Capabilities: strings.Split(e.Caps.String(), ","), Signals: signalsOf(e.Sample(), now),
 		}
 		if e.Caps == 0 {

@@ -44,6 +44,11 @@ func Build(set *engine.Set, last *route.Table, wanted []route.ClassKey, now time
 			if prev != nil && prev.Component == comp.counter && slices.EqualFunc(prev.Candidates, cands, sameCandidate) && !prev.Drained(now.Unix()) {
 				pool = prev
 			} else {
+				if prev != nil && prev.LastUsed() == 0 {
+					// No conversation is anywhere yet: what a start leaves depends on
+					// the weights alone, not on the order in which engines came up.
+					prev = nil
+				}
 				pool = route.NewPool(cands, comp.counter, prev, now.Unix())
 			}
 			built[id] = pool
@@ -169,7 +174,7 @@ func newComponent(engines []*engine.Engine, old map[string]*route.Component) *co
 	cands := make([]route.Candidate, len(engines))
 	sum := int64(0)
 	for i, e := range engines {
-		cands[i] = route.Candidate{Engine: e, Live: e.Live, Cap: e.K}
+		cands[i] = route.Candidate{Engine: e, Live: e.Live, Cap: e.Cap()}
 		sum += e.InFlight()
 	}
 	route.Weigh(cands)

@@ -3,6 +3,7 @@ package balancer
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +23,7 @@ type Loop struct {
 	log     *slog.Logger
 	changed <-chan struct{}
 	metrics *metrics
+	done    atomic.Pointer[engine.Set] // of the last cycle
 
 	// Owned by Run's goroutine.
 	set   *engine.Set
@@ -34,6 +36,9 @@ func NewLoop(fleet *engine.Fleet, tables *route.Published, log *slog.Logger, reg
 	l.metrics = newMetrics(reg, tables)
 	return l
 }
+
+// Follows reports whether the table in use was built from that set of engines.
+func (l *Loop) Follows(set *engine.Set) bool { return l.done.Load() == set }
 
 // Run publishes tables until ctx ends.
 func (l *Loop) Run(ctx context.Context) error {
@@ -64,11 +69,13 @@ func (l *Loop) Cycle(now time.Time) {
 	l.settle(last)
 	l.metrics.confirmed.Store(now.UnixNano())
 	if same {
+		l.done.Store(set)
 		return
 	}
 	next.Reason = l.reason(set, last, next)
 	l.set = set
 	l.tables.Publish(next)
+	l.done.Store(set)
 	l.metrics.published[next.Reason].Inc()
 	l.log.Info("table", "version", next.Version, "reason", next.Reason.String(), "models", len(next.Models),
 		"classes", len(next.Classes), "build_ms", float64(time.Since(now).Microseconds())/1000)

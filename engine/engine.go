@@ -58,11 +58,16 @@ func New(c Config, live *Live) *Engine {
 // capFor is K = ceil(S (1 + h)).
 func capFor(slots int) int64 { return int64(math.Ceil(float64(slots) * (1 + headroom))) }
 
+// slotsBeyond is how many requests more than its slots an engine that tells
+// its slots (llama.cpp) may hold: it has that many HTTP threads more, and with
+// none left it answers no health probe either.
+const slotsBeyond = 4
+
 // Cap is the in-flight cap as it stands: K, or what follows from the slots
 // that the engine told of itself where the configuration sets no max_in_flight.
 func (e *Engine) Cap() int64 {
 	if d := e.Detected(); d != nil && d.Slots > 0 && e.MaxInFlight == 0 {
-		return capFor(d.Slots)
+		return max(capFor(d.Slots), int64(d.Slots)+slotsBeyond)
 	}
 	return e.K
 }

@@ -36,7 +36,7 @@ func Candidates(m *Model, k ClassKey) []Candidate {
 		if limit := e.ContextTokens(m.Name); limit > 0 && limit <= tooShort {
 			continue
 		}
-		cands = append(cands, Candidate{Engine: e, Live: e.Live, Cap: e.K})
+		cands = append(cands, Candidate{Engine: e, Live: e.Live, Cap: e.Cap()})
 	}
 	Weigh(cands)
 	return cands

@@ -68,7 +68,7 @@ func poolOf(w map[string]float64, order []string, prev *Pool, now int64) *Pool {
 // Each engine's slots are within the tolerance of its weight, of any weights.
 func TestSlotsFollowWeights(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		order := names(rapid.IntRange(1, 12).Draw(t, "engines"))
+		order := names(rapid.IntRange(1, 8).Draw(t, "engines"))
 		w := make(map[string]float64)
 		sum := 0.0
 		for _, n := range order {

@@ -40,7 +40,7 @@ func TestMemoryIsKeptByUse(t *testing.T) {
 // longest unused, and hardly ever takes one key for another.
 func TestMemoryIsBounded(t *testing.T) {
 	m := newMemory()
-	const n = 3_000_000
+	const n = 1_500_000
 	for i := range uint64(n) {
 		m.put(i*0x9e3779b97f4a7c15, uint16(i), int64(i/100_000))
 	}

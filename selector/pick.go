@@ -144,16 +144,19 @@ func (s *Selector) pickKeyed(k *picking) uint16 {
 	key, now := k.a.Key, k.a.Now
 	slot := k.p.Slot(key)
 	home, why, remember := slot.Engine, WhySlot, true
+	at, known := uint16(route.None), false
 	if id, ok := s.memory.get(key, now); ok {
-		if i := k.p.ByID(id); i != route.None && k.usable(i) {
-			home, why, remember = i, WhyRemembered, false
-		}
-	} else if !k.a.EarlierTurns {
-		if k.lighter(slot.Alternate, slot.Engine) {
-			home, why = slot.Alternate, WhyPlaced
-		}
-	} else if slot.Draining(now) && k.usable(slot.Previous) {
+		// Where its engine is out or gone it follows its slot meanwhile, and
+		// returns with the engine: the stand-in is not remembered.
+		at, known, remember = k.p.ByID(id), true, false
+	}
+	switch {
+	case k.usable(at):
+		home, why = at, WhyRemembered
+	case k.a.EarlierTurns && slot.Draining(now) && k.usable(slot.Previous):
 		home, why = slot.Previous, WhyPrevious
+	case !known && !k.a.EarlierTurns && k.lighter(slot.Alternate, slot.Engine):
+		home, why = slot.Alternate, WhyPlaced
 	}
 	if k.takeWithinBound(home, why) {
 		if remember {
@@ -211,7 +214,10 @@ func (k *picking) lighter(alternate, home uint16) bool {
 		return true
 	}
 	a, h := &k.p.Candidates[alternate], &k.p.Candidates[home]
-	return float64(h.Live.InFlight())-float64(a.Live.InFlight())*h.Share/a.Share >= 2
+	// Two requests of the larger of both: two on a large engine are little, and
+	// to take them for much would drain it into the small ones.
+	ratio := h.Share / a.Share
+	return float64(h.Live.InFlight())-float64(a.Live.InFlight())*ratio >= 2*max(1, ratio)
 }
 
 // bound is the Little's-law bound of hashing.md 4 on a candidate's in-flight

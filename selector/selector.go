@@ -100,11 +100,11 @@ func listed(m *route.Model) (found engine.Model, ok bool) {
 	return found, ok
 }
 
-// AnyReady reports whether some engine takes traffic.
+// AnyReady reports whether some engine takes traffic and has weight.
 func (s *Selector) AnyReady() bool {
-	for _, m := range s.tables.Load().Models {
-		for _, e := range m.Engines {
-			if e.Ready() {
+	for _, p := range s.tables.Load().Classes {
+		for i := range p.Candidates {
+			if c := &p.Candidates[i]; c.Weight > 0 && c.Live.Ready() {
 				return true
 			}
 		}

@@ -42,7 +42,10 @@ func TestC35_AnswersThatAreNone(t *testing.T) {
 	head := func(line string, headers ...string) string {
 		return "HTTP/1.1 " + line + "\r\n" + strings.Join(append(headers, "", ""), "\r\n")
 	}
-	write := func(raw string) enginetest.Play {
+	write := func(raw string) enginetest.Play { // a whole response: its connection stays
+		return func(x *enginetest.Exchange) { x.Write(raw) }
+	}
+	breakOff := func(raw string) enginetest.Play {
 		return func(x *enginetest.Exchange) { x.Write(raw); x.Close() }
 	}
 	respond := func(status int, contentType, body string) enginetest.Play {
@@ -58,15 +61,15 @@ func TestC35_AnswersThatAreNone(t *testing.T) {
 	}{
 		{"close", func(x *enginetest.Exchange) { x.Close() }, 502, "engine_error", "ambiguous"},
 		{"reset", func(x *enginetest.Exchange) { x.Reset() }, 502, "engine_error", "ambiguous"},
-		{"garbage", write("\x00\x01\x02 this is not HTTP\r\n\r\n"), 502, "engine_error", "ambiguous"},
-		{"garbage without a line end", write(strings.Repeat("A", 5000)), 502, "engine_error", "ambiguous"},
-		{"half a head", write("HTTP/1.1 200 OK\r\nContent-Ty"), 502, "engine_error", "ambiguous"},
+		{"garbage", breakOff("\x00\x01\x02 this is not HTTP\r\n\r\n"), 502, "engine_error", "ambiguous"},
+		{"garbage without a line end", breakOff(strings.Repeat("A", 5000)), 502, "engine_error", "ambiguous"},
+		{"half a head", breakOff("HTTP/1.1 200 OK\r\nContent-Ty"), 502, "engine_error", "ambiguous"},
 		{"head above 64 KiB", write(head("200 OK", "X-Big: "+strings.Repeat("x", 80<<10), "Content-Type: application/json", "Content-Length: 2") + "{}"), 502, "engine_error", "ambiguous"},
 		{"many informational heads", write(strings.Repeat(head("103 Early Hints"), 20) + head("200 OK", "Content-Type: application/json", "Content-Length: 2") + "{}"), 502, "engine_error", "ambiguous"},
 		{"502 of a proxy", respond(502, "text/html", htmlPage), 502, "engine_error", "ambiguous"},
 		{"500 in plain text", respond(500, "text/plain", "Internal Server Error at main.go:17"), 500, "engine_error", "ambiguous"},
 		{"504", respond(504, "text/html", htmlPage), 504, "engine_timeout", "ambiguous"},
-		{"500 cut short", write(head("500 Oops", "Content-Type: application/json", "Content-Length: 900") + `{"error":`), 500, "engine_error", "ambiguous"},
+		{"500 cut short", breakOff(head("500 Oops", "Content-Type: application/json", "Content-Length: 900") + `{"error":`), 500, "engine_error", "ambiguous"},
 		{"HTML under 200", respond(200, "text/html; charset=utf-8", htmlPage), 502, "engine_error", "ambiguous"},
 		{"redirect", write(head("302 Found", "Location: http://169.254.169.254/latest/meta-data", "Content-Length: 0")), 502, "engine_error", "ambiguous"},
 		{"permanent redirect", write(head("308 Permanent Redirect", "Location: /v1/chat/completions", "Content-Length: 0")), 502, "engine_error", "ambiguous"},
@@ -83,8 +86,8 @@ func TestC35_AnswersThatAreNone(t *testing.T) {
 		{"truncated JSON, right framing", respond(200, "application/json", wholeAnswer[:60]), 502, "engine_error", "ambiguous"},
 		{"JSON and more", respond(200, "application/json", wholeAnswer+"{}"), 502, "engine_error", "ambiguous"},
 		{"text as JSON", respond(200, "application/json", "Internal Server Error"), 502, "engine_error", "ambiguous"},
-		{"Content-Length not reached", write(head("200 OK", "Content-Type: application/json", "Content-Length: 900") + wholeAnswer), 502, "engine_error", "ambiguous"},
-		{"chunked JSON not ended", write(head("200 OK", "Content-Type: application/json", "Transfer-Encoding: chunked") + fmt.Sprintf("%x\r\n%s\r\n", len(wholeAnswer), wholeAnswer)), 502, "engine_error", "ambiguous"},
+		{"Content-Length not reached", breakOff(head("200 OK", "Content-Type: application/json", "Content-Length: 900") + wholeAnswer), 502, "engine_error", "ambiguous"},
+		{"chunked JSON not ended", breakOff(head("200 OK", "Content-Type: application/json", "Transfer-Encoding: chunked") + fmt.Sprintf("%x\r\n%s\r\n", len(wholeAnswer), wholeAnswer)), 502, "engine_error", "ambiguous"},
 		{"error object under 200", respond(200, "application/json", `{"error":{"message":"CUDA at 127.0.0.1:8001","code":500}}`), 500, "engine_error", "ambiguous"},
 		{"events: none", streams(), 502, "engine_error", "ambiguous"},
 		{"events: [DONE] alone", streams(doneEvent), 502, "engine_error", "ambiguous"},

@@ -540,20 +540,25 @@ func TestStreamFramings(t *testing.T) {
 	whole := token("a") + finishEvent + doneEvent
 	head := "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 	for _, c := range []struct {
-		name, raw string
-		complete  bool
+		name, raw        string
+		complete, framed bool // framed: by the response itself, so that its connection stays
 	}{
-		{"Content-Length", head + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(whole)) + whole, true},
-		{"Content-Length not reached", head + "Content-Length: 9999\r\n\r\n" + token("a"), false},
-		{"Content-Length reached in mid-stream", head + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(token("a"))) + whole, false},
-		{"until the connection ends", head + "Connection: close\r\n\r\n" + whole, true},
-		{"until the connection ends, too soon", head + "Connection: close\r\n\r\n" + token("a"), false},
-		{"HTTP/1.0", strings.Replace(head, "1.1", "1.0", 1) + "\r\n" + whole, true},
-		{"HTTP/1.0, too soon", strings.Replace(head, "1.1", "1.0", 1) + "\r\n" + token("a"), false},
+		{"Content-Length", head + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(whole)) + whole, true, true},
+		{"Content-Length not reached", head + "Content-Length: 9999\r\n\r\n" + token("a"), false, false},
+		{"Content-Length reached in mid-stream", head + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(token("a"))) + token("a"), false, true},
+		{"until the connection ends", head + "Connection: close\r\n\r\n" + whole, true, false},
+		{"until the connection ends, too soon", head + "Connection: close\r\n\r\n" + token("a"), false, false},
+		{"HTTP/1.0", strings.Replace(head, "1.1", "1.0", 1) + "\r\n" + whole, true, false},
+		{"HTTP/1.0, too soon", strings.Replace(head, "1.1", "1.0", 1) + "\r\n" + token("a"), false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			e1 := startPlayed(t, func(x *enginetest.Exchange) { x.Write(c.raw); x.Close() })
+			e1 := startPlayed(t, func(x *enginetest.Exchange) {
+				x.Write(c.raw)
+				if !c.framed {
+					x.Close()
+				}
+			})
 			g := startCase(t, "", e1)
 			bothProtocols(t, func(t *testing.T, cl *http.Client) {
 				a := g.post(cl, "/v1/chat/completions", chatBody("m", "hi", true))

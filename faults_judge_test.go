@@ -205,6 +205,9 @@ func judgeRefusal(a answered) (saw, wrong string) {
 		if a.header.Get("X-Penstock-Engine") == "" || code != fmt.Sprint(a.status) {
 			return saw, "a client error that is not the engine's"
 		}
+		if reason := a.header.Get("X-Penstock-Reason"); reason != "" && reason != "invalid_request" {
+			return saw, "an engine's word for a reason"
+		}
 		return saw, ""
 	case !slices.Contains(faultCodes, code) || a.header.Get("X-Penstock-Reason") == "":
 		return saw, "not an error of DESIGN.md 8"

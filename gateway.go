@@ -81,7 +81,7 @@ func newGateway(file *config.File, path string, logs io.Writer) (*gateway, error
 	g.loop = balancer.NewLoop(g.fleet, g.tables, g.log, g.registry)
 	g.selector = selector.New(g.tables, g.registry)
 	g.handler = proxy.New(proxy.Options{Selector: g.selector, Limits: file.Limits, HashKey: string(file.Routing.HashKey),
-		Memory: protect.NewMemory(bodyMemory()), Log: g.log, Registry: g.registry})
+		Memory: protect.NewMemory(bodyMemory()), Log: g.log, Access: g.lines, Registry: g.registry})
 	g.poller = &engine.Poller{Fleet: g.fleet, Log: g.log, OnAddressChange: func(*engine.Engine) { g.handler.CloseIdle() }}
 	g.reloads.init(g, file)
 	return g, g.listen(file)

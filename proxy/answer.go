@@ -90,13 +90,44 @@ type answer struct {
 
 	json  jsonReader
 	chunk chunk // of the object being read
+
+	// The last event with one content string, without it: of a stream's
+	// events nearly all differ in nothing else, and one that is so framed
+	// needs no reading.
+	before, after []byte
 }
 
 func (a *answer) Reset() {
 	a.usage, a.fault, a.tokens = usage{}, engineFault{}, 0
 	a.counted, a.committed, a.done, a.broken, a.choices, a.untracked = false, false, false, false, false, false
 	a.seen, a.finished = choiceSet{}, choiceSet{}
+	a.before, a.after = a.before[:0], a.after[:0]
 	a.json.release()
+}
+
+// maxFrame bounds what is kept of an event to compare the next ones with.
+const maxFrame = 4 << 10
+
+// sameFrame reports whether data is the last content event with another
+// string for its content: equal before and after it, and between them nothing
+// that could end the string, or be an empty one.
+func (a *answer) sameFrame(data []byte) bool {
+	if len(a.before) == 0 || len(data) <= len(a.before)+len(a.after) ||
+		!bytes.HasPrefix(data, a.before) || !bytes.HasSuffix(data, a.after) {
+		return false
+	}
+	content := data[len(a.before) : len(data)-len(a.after)]
+	return bytes.IndexByte(content, '"') < 0 && bytes.IndexByte(content, '\\') < 0
+}
+
+// frame keeps data without its content string, if it has exactly one and is
+// not special otherwise.
+func (a *answer) frame(data []byte) {
+	a.before, a.after = a.before[:0], a.after[:0]
+	if c := &a.chunk; c.texts == 1 && !c.finish && len(data) <= maxFrame {
+		a.before = append(a.before, data[:c.textFrom]...)
+		a.after = append(a.after, data[c.textTo:]...)
+	}
 }
 
 // observe judges the next event of a stream.
@@ -112,6 +143,10 @@ func (a *answer) observe(ev sseEvent) verdict {
 		a.done = true
 		return verdictDone
 	}
+	if a.committed && a.sameFrame(data) {
+		a.tokens++
+		return verdictMoreContent
+	}
 	c, err := a.readChunk(data)
 	switch {
 	case err != nil:
@@ -122,6 +157,7 @@ func (a *answer) observe(ev sseEvent) verdict {
 	}
 	if c.content {
 		a.tokens++
+		a.frame(data)
 	}
 	switch {
 	case !c.content && !c.finish:

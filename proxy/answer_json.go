@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 	"errors"
-	"io"
 	"math"
 	"strconv"
 
@@ -14,71 +13,6 @@ import (
 const maxCount = 1 << 32
 
 var errNotOneValue = errors.New("not exactly one JSON value of the wanted kind")
-
-// jsonReader walks one JSON value with a decoder that is kept. It is lenient where an engine's
-// fault is none of the gateway's business: duplicate names and invalid UTF-8 pass.
-type jsonReader struct {
-	in   bytes.Buffer
-	dec  jsontext.Decoder
-	raw  jsontext.Value // the last value read, valid until the next read
-	name []byte         // an object name that had escapes
-}
-
-// begin starts on data, which the decoder reads in place.
-func (j *jsonReader) begin(data []byte) {
-	j.in = *bytes.NewBuffer(data)
-	j.dec.Reset(&j.in, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-}
-
-// release lets go of the data of the last begin.
-func (j *jsonReader) release() {
-	j.in, j.raw = bytes.Buffer{}, nil
-	j.dec.Reset(&j.in)
-}
-
-// value reads one value of any kind into raw.
-func (j *jsonReader) value() (err error) {
-	j.raw, err = j.dec.ReadValue()
-	return err
-}
-
-// end reports whether nothing follows.
-func (j *jsonReader) end() error {
-	if _, err := j.dec.ReadToken(); err != io.EOF {
-		return errNotOneValue
-	}
-	return nil
-}
-
-// readWhole validates data as one value.
-func (j *jsonReader) readWhole(data []byte) error {
-	j.begin(data)
-	if err := j.value(); err != nil {
-		return err
-	}
-	return j.end()
-}
-
-// next returns the next member's name, or nil after the object's end. The name is valid until the
-// next read.
-func (j *jsonReader) next() ([]byte, error) {
-	if j.dec.PeekKind() == jsontext.KindEndObject {
-		_, err := j.dec.ReadToken()
-		return nil, err
-	}
-	if err := j.value(); err != nil {
-		return nil, err
-	}
-	if bytes.IndexByte(j.raw, '\\') < 0 {
-		return j.raw[1 : len(j.raw)-1], nil
-	}
-	var err error
-	j.name, err = jsontext.AppendUnquote(j.name[:0], j.raw)
-	if j.name == nil || err != nil {
-		return []byte{}, nil // a name that cannot be spelled is none of ours
-	}
-	return j.name, nil
-}
 
 // count reads a token count; what is not a number leaves it as it is.
 func (j *jsonReader) count(n *int64) error {
@@ -133,6 +67,9 @@ type chunk struct {
 	finish  bool
 	fault   bool
 
+	texts            int // content members that are strings
+	textFrom, textTo int // what is between the quotes of the last one, in the data
+
 	index       int64 // of the choice being read
 	finishIndex bool  // whether it has a finish_reason
 	total       bool  // whether the usage being read has its sum
@@ -145,7 +82,7 @@ type chunk struct {
 func (a *answer) readChunk(data []byte) (chunk, error) {
 	a.chunk = chunk{}
 	a.json.begin(data)
-	if a.json.dec.PeekKind() != jsontext.KindBeginObject {
+	if a.json.kind() != '{' {
 		return chunk{}, errNotOneValue
 	}
 	if err := a.object((*answer).topMember); err != nil {
@@ -157,12 +94,10 @@ func (a *answer) readChunk(data []byte) (chunk, error) {
 // object reads an object, giving each member to the reader of its kind; any other value is
 // skipped. The readers are method expressions: closures would allocate.
 func (a *answer) object(member func(a *answer, name []byte) error) error {
-	if a.json.dec.PeekKind() != jsontext.KindBeginObject {
+	if a.json.kind() != '{' {
 		return a.json.value()
 	}
-	if _, err := a.json.dec.ReadToken(); err != nil {
-		return err
-	}
+	a.json.enter()
 	for {
 		name, err := a.json.next()
 		if err != nil || name == nil {
@@ -195,19 +130,18 @@ func (a *answer) topMember(name []byte) error {
 }
 
 func (a *answer) readChoices() error {
-	if a.json.dec.PeekKind() != jsontext.KindBeginArray {
+	if a.json.kind() != '[' {
 		return a.json.value()
 	}
-	if _, err := a.json.dec.ReadToken(); err != nil {
-		return err
-	}
-	for a.json.dec.PeekKind() != jsontext.KindEndArray {
+	a.json.enter()
+	for {
+		if more, err := a.json.more(']'); err != nil || !more {
+			return err
+		}
 		if err := a.readChoice(); err != nil {
 			return err
 		}
 	}
-	_, err := a.json.dec.ReadToken()
-	return err
 }
 
 func (a *answer) readChoice() error {
@@ -260,14 +194,23 @@ func (a *answer) deltaMember(name []byte) error {
 
 func (a *answer) readContent() error {
 	err := a.json.value()
-	a.chunk.content = a.chunk.content || err == nil && filled(a.json.raw)
-	return err
+	if err != nil || !filled(a.json.raw) {
+		return err
+	}
+	a.chunk.content = true
+	if a.json.raw.Kind() == jsontext.KindString {
+		a.chunk.texts++
+		a.chunk.textFrom, a.chunk.textTo = a.json.at-len(a.json.raw)+1, a.json.at-1
+	} else {
+		a.chunk.texts += 2 // more than text
+	}
+	return nil
 }
 
 // readUsage takes what is there over what earlier events said: usage may come in every event and
 // its details only in the last.
 func (a *answer) readUsage() error {
-	if a.json.dec.PeekKind() == jsontext.KindBeginObject {
+	if a.json.kind() == '{' {
 		if !a.counted {
 			a.usage = usage{}
 		}
@@ -305,7 +248,7 @@ func (a *answer) detailMember(name []byte) error {
 
 // readTimings takes llama.cpp's counts, which its streams carry also where no usage was asked for.
 func (a *answer) readTimings() error {
-	found := a.json.dec.PeekKind() == jsontext.KindBeginObject
+	found := a.json.kind() == '{'
 	err := a.object((*answer).timingsMember)
 	if c := &a.chunk; found && !a.counted {
 		a.usage = usage{

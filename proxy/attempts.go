@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"log/slog"
 	"net/http"
 	"time"
 
@@ -113,51 +112,6 @@ func (x *exchange) account(o Outcome) {
 			PromptTokens: int(u.Prompt), CompletionTokens: int(u.Completion), CachedTokens: int(u.Cached)})
 	}
 	x.logAccess(o, total, ttft, u)
-}
-
-func (x *exchange) logAccess(o Outcome, total, ttft time.Duration, u usage) {
-	level := slog.LevelInfo
-	if !x.h.log.Enabled(x.r.Context(), level) {
-		return
-	}
-	var attrs [20]slog.Attr
-	a := append(attrs[:0],
-		slog.String("request_id", x.id[0]),
-		slog.String("path", apiPaths[x.api]),
-		slog.String("model", clipped(x.env.Model)),
-		slog.Int("status", x.status),
-		slog.String("outcome", o.String()),
-		slog.String("engine", x.engine),
-		slog.Int("attempts", x.attempts),
-		slog.Bool("stream", x.env.Stream),
-		slog.Float64("duration_ms", ms(total)),
-		slog.Float64("ttft_ms", ms(ttft)),
-		slog.Int64("prompt_tokens", u.Prompt),
-		slog.Int64("cached_tokens", u.Cached),
-		slog.Int64("completion_tokens", u.Completion),
-		slog.Int64("bytes_out", x.out))
-	if x.body != nil {
-		a = append(a, slog.Int("bytes_in", len(x.body.bytes)))
-	}
-	if x.attempts > 0 {
-		a = append(a, slog.String("decision", x.pick.Why.String()), slog.String("affinity", x.source.String()))
-	}
-	if x.code != "" {
-		a = append(a, slog.String("code", x.code))
-	}
-	x.h.log.LogAttrs(x.r.Context(), level, "request", a...)
-}
-
-// ms is a duration in milliseconds, to the microsecond.
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-// clipped bounds a client's text for the log.
-func clipped(s string) string {
-	const longest = 256
-	if len(s) > longest {
-		return s[:longest]
-	}
-	return s
 }
 
 var _ http.Handler = (*Handler)(nil)

@@ -60,9 +60,7 @@ type faultReader struct {
 
 // read takes the members of a valid object into f, and those of its error object into inner.
 func (r *faultReader) read(f *engineFault) {
-	if _, err := r.json.dec.ReadToken(); err != nil {
-		return
-	}
+	r.json.enter()
 	for {
 		name, err := r.json.next()
 		if err != nil || name == nil {
@@ -70,7 +68,7 @@ func (r *faultReader) read(f *engineFault) {
 		}
 		switch string(name) {
 		case "error":
-			if f == &r.outer && r.json.dec.PeekKind() == jsontext.KindBeginObject {
+			if f == &r.outer && r.json.kind() == '{' {
 				r.read(&r.inner)
 				continue
 			}

@@ -49,7 +49,8 @@ type exchange struct {
 	armed      time.Time     // when the write deadline was last moved
 	fault      engineAnswer  // what an engine answered instead of an answer
 	headerVals [3]string
-	out        int64 // body bytes sent to the client
+	line       []byte // of the access log
+	out        int64  // body bytes sent to the client
 }
 
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}

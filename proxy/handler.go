@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -28,7 +29,8 @@ type Handler struct {
 	selector *selector.Selector
 	client   engineClient
 	memory   *protect.Memory
-	log      *slog.Logger // one access line per request
+	log      *slog.Logger
+	access   io.Writer // one line per request, while log is at info
 	metrics  *metrics
 	set      atomic.Pointer[settings]
 	draining atomic.Bool
@@ -41,12 +43,13 @@ type Options struct {
 	HashKey  string          // routing.hash_key, "" = the fixed one
 	Memory   *protect.Memory // of all request bodies together
 	Log      *slog.Logger
+	Access   io.Writer             // takes one JSON line per request in one Write; nil: none
 	Registry prometheus.Registerer // nil: no metrics page
 }
 
 // New returns a handler.
 func New(o Options) *Handler {
-	h := &Handler{selector: o.Selector, client: newTransportClient(), memory: o.Memory, log: o.Log}
+	h := &Handler{selector: o.Selector, client: newTransportClient(), memory: o.Memory, log: o.Log, access: o.Access}
 	h.metrics = newMetrics(o.Registry, o.Memory)
 	h.Apply(o.Limits, o.HashKey)
 	return h

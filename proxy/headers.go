@@ -49,16 +49,20 @@ func dropNamed(h http.Header, connection []string) {
 // what the gateway says itself, and what an engine has no business setting
 // for the gateway's origin.
 var withheld = map[string]bool{
-	"Connection": true, "Keep-Alive": true, "Proxy-Connection": true, "Proxy-Authenticate": true,
+	"Connection": true, "Keep-Alive": true, "Proxy-Connection": true, "Proxy-Authenticate": true, "Proxy-Authorization": true,
 	"Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
-	"Content-Length": true, "Date": true, "Server": true, "Set-Cookie": true, "Alt-Svc": true,
-	"X-Request-Id": true, "X-Penstock-Engine": true, "X-Penstock-Attempts": true, "X-Penstock-Affinity": true, "X-Penstock-Reason": true,
+	"Content-Length": true, "Date": true, "Server": true, "Set-Cookie": true, "Alt-Svc": true, "X-Request-Id": true,
+}
+
+// passesToClient reports whether clients see that header of an engine.
+func passesToClient(name string) bool {
+	return !withheld[name] && !strings.HasPrefix(name, "Access-Control-") && !strings.HasPrefix(name, "X-Penstock-")
 }
 
 // copyEngineHeader passes an engine's response header on.
 func copyEngineHeader(to, from http.Header) {
 	for name, values := range from {
-		if !withheld[name] && !strings.HasPrefix(name, "Access-Control-") {
+		if passesToClient(name) {
 			to[name] = values
 		}
 	}

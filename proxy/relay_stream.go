@@ -99,10 +99,16 @@ func (s *stream) forward(rd *eventReader, now time.Time) (end attemptEnd, over b
 	}
 	out := rd.Taken()
 	out = out[:len(out)-bad]
-	if content {
-		if x.lastAt = now; x.firstAt.IsZero() {
-			x.firstAt = now
+	if content && x.firstAt.IsZero() {
+		// Here, and once, it is decided whether the content came in time: what
+		// is late by a hair is not sent and then called a timeout.
+		if !x.dog.watch(x.set.limits.Stall, &errStalled, true) {
+			return endContentTimeout, true
 		}
+		x.firstAt = now
+	}
+	if content {
+		x.lastAt = now
 	}
 	if !send {
 		x.held = append(x.held, out...)
@@ -120,9 +126,7 @@ func (s *stream) forward(rd *eventReader, now time.Time) (end attemptEnd, over b
 		s.drained = true
 		x.dog.watch(drainAfterDone, &errDrained, true)
 	case progress && !x.firstAt.IsZero():
-		// The first deadline of a stream's stall is sooner than that of its
-		// first content, which the timer is still running to.
-		x.dog.watch(x.set.limits.Stall, &errStalled, content && x.firstAt.Equal(now))
+		x.dog.watch(x.set.limits.Stall, &errStalled, false)
 	}
 	return 0, false
 }

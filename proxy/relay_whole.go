@@ -175,7 +175,8 @@ func (x *exchange) deliverFault() {
 		if message == "" {
 			message = "the engine refused the request"
 		}
-		x.fail(&apiError{status: f.status, code: code, message: message, param: f.param})
+		// The engine's code is its own text: it is no value for a header.
+		x.fail(&apiError{status: f.status, code: code, message: message, param: f.param, reason: "invalid_request"})
 		return
 	}
 	h := x.w.Header()

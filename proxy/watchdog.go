@@ -48,18 +48,20 @@ func (d *watchdog) start(cancel context.CancelCauseFunc, limit time.Duration, ca
 }
 
 // watch sets another deadline and cause. An earlier deadline than the one the
-// timer runs to needs sooner = true.
-func (d *watchdog) watch(limit time.Duration, cause *error, sooner bool) {
+// timer runs to needs sooner = true. False means that the deadline before has
+// passed and the exchange is being cancelled.
+func (d *watchdog) watch(limit time.Duration, cause *error, sooner bool) (inTime bool) {
 	d.cause.Store(cause)
-	d.set(limit)
+	inTime = d.set(limit)
 	if sooner {
 		d.timer.Reset(limit)
 	}
+	return inTime
 }
 
-func (d *watchdog) set(limit time.Duration) {
+func (d *watchdog) set(limit time.Duration) (inTime bool) {
 	d.limit.Store(int64(limit))
-	d.deadline.Store(sinceEpoch() + int64(limit))
+	return d.deadline.Swap(sinceEpoch()+int64(limit)) != 0
 }
 
 func (d *watchdog) stop() {
@@ -67,20 +69,35 @@ func (d *watchdog) stop() {
 	d.timer.Stop()
 }
 
+// fire cancels if the deadline has passed. What to cancel, and why, is read
+// before the deadline is taken, which shows that it is still the same: by then
+// the exchange may belong to another request.
 func (d *watchdog) fire() {
-	deadline := d.deadline.Load()
-	if deadline == 0 {
-		return
+	for {
+		deadline := d.deadline.Load()
+		if deadline == 0 {
+			return
+		}
+		left := deadline - sinceEpoch()
+		if left <= 0 && d.paused.Load() {
+			left = d.limit.Load()
+			later := sinceEpoch() + left
+			if !d.deadline.CompareAndSwap(deadline, later) {
+				continue
+			}
+			deadline = later
+		}
+		if left > 0 {
+			d.timer.Reset(time.Duration(left))
+			if d.deadline.Load() == deadline {
+				return
+			}
+			continue // it was moved meanwhile, and the timer with it
+		}
+		cancel, cause := d.cancel.Load(), d.cause.Load()
+		if d.deadline.CompareAndSwap(deadline, 0) {
+			(*cancel)(*cause)
+			return
+		}
 	}
-	if left := deadline - sinceEpoch(); left > 0 {
-		d.timer.Reset(time.Duration(left))
-		return
-	}
-	if d.paused.Load() {
-		limit := d.limit.Load()
-		d.deadline.CompareAndSwap(deadline, sinceEpoch()+limit)
-		d.timer.Reset(time.Duration(limit))
-		return
-	}
-	(*d.cancel.Load())(*d.cause.Load())
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -134,7 +132,7 @@ func faultyStreams(t *testing.T, c *http.Client, streams int) {
 
 	t.Run("accounts", run.checkAccounts)
 	t.Run("deliveries", run.checkDeliveries)
-	// The engines' connections to the poller come and go, 6,000 requests show.
+	// The connections to the poller come and go; what thousands of requests left would show.
 	run.g.handler.CloseIdle()
 	c.CloseIdleConnections()
 	awaitCond(t, "goroutines of requests to end", func() bool { return runtime.NumGoroutine() <= goroutines+4*len(run.sims) })
@@ -237,6 +235,9 @@ func (run *faultRun) report(t *testing.T) {
 	}
 	w.Flush()
 	t.Logf("%d requests, %d wrong answers, %d truncated ones that look complete\n%s", len(run.asked), run.wrong, all["truncated"], &text)
+	if testing.Short() {
+		return // too few for every fault to befall one
+	}
 	if all["complete"] == 0 || len(columns) < 10 {
 		t.Errorf("the faults did not show: %v", all)
 	}
@@ -244,163 +245,6 @@ func (run *faultRun) report(t *testing.T) {
 		if n := sim.Stats().Faulted; n == 0 && len(sim.Faults()) > 0 {
 			t.Errorf("no fault befell %s", name)
 		}
-	}
-}
-
-// finished waits until the gateway has booked every request that reached it,
-// and returns the outcomes in its log by request id.
-func (run *faultRun) finished(t *testing.T) map[string]string {
-	outcomes := map[string]string{}
-	read := 0
-	awaitCond(t, "every request to be in the log", func() bool {
-		run.g.lines.Hurry()
-		text := run.g.logs.String()
-		lines := text[read : strings.LastIndexByte(text, '\n')+1]
-		read += len(lines)
-		for line := range strings.Lines(lines) {
-			var l struct {
-				Msg, Outcome string
-				ID           string `json:"request_id"`
-			}
-			if err := json.Unmarshal([]byte(line), &l); err != nil {
-				t.Fatalf("%v in %s", err, line)
-			}
-			switch _, twice := outcomes[l.ID]; {
-			case l.Msg != "request":
-			case twice:
-				t.Fatalf("two outcomes of %s", l.ID)
-			default:
-				outcomes[l.ID] = l.Outcome
-			}
-		}
-		for _, q := range run.asked {
-			if outcomes[q.id] == "" && (q.stays || q.record != nil) {
-				return false
-			}
-		}
-		return run.g.metric("penstock_requests_running") == 0
-	})
-	return outcomes
-}
-
-// checkAccounts: every request has one outcome, and the log, the metrics and
-// the records agree on it.
-func (run *faultRun) checkAccounts(t *testing.T) {
-	outcomes := run.finished(t)
-	count, attempts := map[string]int{}, map[string]int{}
-	for _, q := range run.asked {
-		if o := outcomes[q.id]; o != "" { // else its client left before the request was there
-			count[o]++
-		}
-		if q.record == nil {
-			if q.record = run.g.selector.Records.Find(q.id); q.record == nil {
-				continue
-			}
-		}
-		tries, end := q.record.Attempts()
-		if !end.Done || end.Outcome != outcomes[q.id] {
-			t.Errorf("%s: recorded as %+v, logged as %q", q.id, end, outcomes[q.id])
-		}
-		for _, a := range tries {
-			attempts[a.Engine+" "+a.Outcome]++
-		}
-	}
-	// The transport may hold a body for a moment after its request has ended.
-	awaitCond(t, "request bodies to be let go", func() bool { return run.g.metric("penstock_body_bytes") == 0 })
-	page := run.metrics()
-	for _, o := range []string{"ok", "client", "not_processed", "ambiguous", "committed", "gone"} {
-		// Requests whose client left before their model was read are of the model "other".
-		n := page[`penstock_requests_total{model="m",outcome="`+o+`",tenant="default"}`] +
-			page[`penstock_requests_total{model="other",outcome="`+o+`",tenant="default"}`]
-		if int(n) != count[o] {
-			t.Errorf("penstock_requests_total says %v of outcome %s, the log %d", n, o, count[o])
-		}
-		for name := range run.sims {
-			if n := page[`penstock_attempts_total{engine="`+name+`",outcome="`+o+`"}`]; int(n) != attempts[name+" "+o] {
-				t.Errorf("penstock_attempts_total says %v of engine %s and outcome %s, the records %d", n, name, o, attempts[name+" "+o])
-			}
-		}
-	}
-	for name := range run.sims {
-		if n, ok := page[`penstock_inflight{engine="`+name+`"}`]; n != 0 || !ok {
-			t.Errorf("%v in flight at %s, known %t", n, name, ok)
-		}
-	}
-	if n := page["penstock_panics_total"]; n != 0 {
-		t.Errorf("%v panics", n)
-	}
-}
-
-// metrics are all series of /metrics.
-func (run *faultRun) metrics() map[string]float64 {
-	page := map[string]float64{}
-	for line := range strings.Lines(run.g.ask(http.MethodGet, "/metrics").body) {
-		if i := strings.LastIndexByte(line, ' '); i > 0 && line[0] != '#' {
-			page[line[:i]], _ = strconv.ParseFloat(strings.TrimSpace(line[i:]), 64)
-		}
-	}
-	return page
-}
-
-// checkDeliveries: what each engine received is what was attempted on it, but
-// for attempts that did not get there; and no request was received twice,
-// unless its first connection had been idle and died without a word (C09).
-func (run *faultRun) checkDeliveries(t *testing.T) {
-	delivered := map[string]map[string]int{} // by engine and request
-	for name, sim := range run.sims {
-		delivered[name] = sim.Stats().Deliveries
-	}
-	dials, repeats, twice := 0, 0, 0
-	for _, q := range run.asked {
-		total := 0
-		for name := range run.sims {
-			total += delivered[name][q.id]
-		}
-		if q.record == nil {
-			if total > 0 {
-				t.Errorf("%s: %d deliveries and no record", q.id, total)
-			}
-			continue
-		}
-		tries, _ := q.record.Attempts()
-		stale := 0
-		for name := range run.sims {
-			sure, perhaps := 0, 0
-			for _, a := range tries {
-				switch {
-				case a.Engine != name:
-				case a.Cause == "dial_failed" || a.Cause == "unsent":
-					dials++
-				case a.Cause == "stale_connection":
-					perhaps++
-					stale++
-				case a.Cause == "client_gone" && !q.stays, a.Cause == "header_timeout":
-					perhaps++ // the client or the gateway may have gone before the engine had all
-				case a.Cause == "reset" && name == "refuse":
-					perhaps++ // the engine may have closed its door before it took the connection
-				default:
-					sure++
-				}
-			}
-			if n := delivered[name][q.id]; n < sure || n > sure+perhaps {
-				t.Errorf("%s: %s received it %d times; attempts %+v", q.id, name, n, tries)
-			}
-		}
-		repeats += stale
-		if total > 1 {
-			twice++
-		}
-		if total > 1+stale {
-			t.Errorf("%s: delivered %d times, %d stale connections: %+v", q.id, total, stale, tries)
-		}
-	}
-	booked := run.g.metric(`penstock_retries_total{reason="stale_connection"}`)
-	t.Logf("%d dials failed, %d requests were repeated on a fresh connection, %d of them delivered twice", dials, repeats, twice)
-	if float64(twice) > booked {
-		t.Errorf("%d requests delivered twice, %v repeats of the kind that may be", twice, booked)
-	}
-	if dials == 0 {
-		t.Error("no dial failed")
 	}
 }
 

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -106,10 +107,12 @@ func (x *exchange) receive(e *engine.Engine, in *incoming) attemptFacts {
 	switch {
 	case in.status >= 400:
 		return x.receiveFault(e, in)
-	case in.status < 200 || in.status > 299, encoded(in.header), kind == "text/html":
+	case in.status < 200 || in.status > 299, encoded(in.header):
 		return attemptFacts{End: endBadAnswer}
 	case kind == "text/event-stream":
 		return attemptFacts{End: x.relayStream(e, in), Status: x.fault.status}
+	case strings.HasPrefix(kind, "text/"): // a page, or an error in words, under a 200
+		return attemptFacts{End: endBadAnswer}
 	case kind == "application/json" || kind == "":
 		return attemptFacts{End: x.relayWhole(e, in), Status: x.fault.status}
 	default:

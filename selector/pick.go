@@ -129,7 +129,7 @@ func (s *Selector) Pick(c Class, a *Ask, d *Decision) Lease {
 	if a.Keyed {
 		i = s.pickKeyed(&k)
 	} else {
-		i = k.lighterOfTwo(WhyDraw, rand.Uint64(), rand.Uint64())
+		i = k.lighterOfTwo(WhyDraw)
 	}
 	if i == route.None {
 		return Lease{}
@@ -181,7 +181,7 @@ func (s *Selector) pickKeyed(k *picking) uint16 {
 			return i
 		}
 	}
-	return k.lighterOfTwo(WhySpillDraw, rand.Uint64(), rand.Uint64())
+	return k.lighterOfTwo(WhySpillDraw)
 }
 
 const furtherAlternates = 4
@@ -271,13 +271,14 @@ func (k *picking) take(c *route.Candidate, limit int64, why Why, full Fit) bool 
 // more than 3 x 0.7 in floating point.
 const tie = 1e-9
 
-// lighterOfTwo draws two candidates by weight from r1 and r2 and takes the one
+// lighterOfTwo draws two candidates by weight and takes the one
 // with the lower in-flight over planned share; a tie keeps the first. Only in
 // flight over share holds the weights (hashing.md 5). Where both are full it
 // takes any candidate with room: the one walk over the pool that a pick can
 // make, and only when the alternative is to refuse.
-func (k *picking) lighterOfTwo(why Why, r1, r2 uint64) uint16 {
-	i, j := k.p.Draw(r1), k.p.Draw(r2)
+func (k *picking) lighterOfTwo(why Why) uint16 {
+	r := rand.Uint64()
+	i, j := k.p.Draw(r), k.p.Draw(spread(r, 1)) // a second draw out of the same bits, well mixed
 	if i == route.None {
 		return route.None
 	}
@@ -295,7 +296,7 @@ func (k *picking) lighterOfTwo(why Why, r1, r2 uint64) uint16 {
 		return j
 	}
 	n := len(k.p.Candidates)
-	start := int(r1 % uint64(n))
+	start := int(r % uint64(n))
 	for step := range n {
 		i := uint16((start + step) % n)
 		c := &k.p.Candidates[i]

@@ -93,7 +93,7 @@ def run(world: World, only: str) -> int:
         except Exception as e:
             failed += 1
             where = traceback.extract_tb(e.__traceback__)[-1]
-            print(f"FAIL  {title}: {type(e).__name__}: {e} ({Path(where.filename).name}:{where.lineno})", flush=True)
+            print(f"FAIL  {title}: {type(e).__name__}: {str(e)[:600]} ({Path(where.filename).name}:{where.lineno})", flush=True)
         else:
             passed += 1
             print(f"ok    {title}: {note} [{time.monotonic() - begin:.1f} s]", flush=True)

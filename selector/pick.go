@@ -243,10 +243,8 @@ func (k *picking) takeWithinBound(i uint16, why Why) bool {
 		return false
 	}
 	c := &k.p.Candidates[i]
-	if sure := min(c.Cap, int64(1.10*c.Share*float64(k.m+1))); c.Live.InFlight() < sure {
-		return k.take(c, sure, why, AtBound) || k.take(c, k.bound(c), why, AtBound)
-	}
-	return k.take(c, k.bound(c), why, AtBound)
+	sure := min(c.Cap, max(1, int64(1.10*c.Share*float64(k.m+1))))
+	return c.Live.InFlight() < sure && k.take(c, sure, why, AtBound) || k.take(c, k.bound(c), why, AtBound)
 }
 
 // take looks at a candidate and acquires it if it is usable and below limit.

@@ -138,8 +138,7 @@ type component struct {
 func componentsOf(models map[string]*route.Model, last *route.Table) map[uint16]*component {
 	parent := make(map[uint16]uint16)
 	byID := make(map[uint16]*engine.Engine)
-	var find func(id uint16) uint16
-	find = func(id uint16) uint16 {
+	find := func(id uint16) uint16 {
 		for parent[id] != id {
 			parent[id] = parent[parent[id]]
 			id = parent[id]

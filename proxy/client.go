@@ -58,7 +58,7 @@ const (
 	// idleRaceEnds is how soon after the request it shows that the engine had
 	// closed a connection which was waiting for it. One that dies later had an
 	// engine behind it that worked on the request.
-	idleRaceEnds = time.Second
+	idleRaceEnds = 250 * time.Millisecond
 
 	engineHeaderBytes = 64 << 10
 	maxInfos          = 5 // 1xx answers before the final one

@@ -173,7 +173,7 @@ func recordPage(r *selector.Record, source string) record {
 		last := attempts[n-1]
 		page.Engine, page.Why, page.Table = last.Engine, last.Decision.Why.String(), last.Decision.Table
 		for _, l := range last.Decision.Looks[:last.Decision.N] {
-			page.Candidates = append(page.Candidates, candidate{Engine: l.Engine.Name, Weight: l.Weight, InFlight: l.InFlight, Bound: l.Bound, State: l.Fit.String()})
+			page.Candidates = append(page.Candidates, candidate{Engine: l.Engine.Name, Weight: float64(l.Weight), InFlight: int64(l.InFlight), Bound: int64(l.Bound), State: l.Fit.String()})
 		}
 	}
 	if end.Done {

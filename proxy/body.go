@@ -13,15 +13,18 @@ import (
 	"penstock/protect"
 )
 
-// body is a request body read whole, shared by the handler and by the
-// attempts that send it. Its memory goes back when the last of them lets go:
-// the HTTP client may read a body for a while after its request failed.
+// body is a request body read whole, shared by the handler, which owns it, and
+// by the attempts that send it: the HTTP client may read a body for a while
+// after its request failed. Its buffer is used again when all have let go; if
+// the owner is last but one, it is left to the collector.
 type body struct {
 	bytes  []byte
-	refs   atomic.Int32
+	users  atomic.Int32 // attempts that may still read; ownerGone is added when the owner is not one
 	memory *protect.Memory
 	class  int // of bufferPools, -1 = none
 }
+
+const ownerGone = 1 << 16
 
 const (
 	minBufferBits = 12 // 4 KiB
@@ -41,7 +44,6 @@ func newBody(size int, memory *protect.Memory) *body {
 	if !memory.Take(int64(capacity)) {
 		return nil
 	}
-	b.refs.Store(1)
 	if b.class > 0 {
 		if p, _ := bufferPools[b.class].Get().(*[]byte); p != nil {
 			b.bytes = (*p)[:0]
@@ -52,18 +54,19 @@ func newBody(size int, memory *protect.Memory) *body {
 	return b
 }
 
-func (b *body) hold() { b.refs.Add(1) }
+// hold is for an attempt that is about to send the body, release for when it
+// reads no more.
+func (b *body) hold() { b.users.Add(1) }
 
-func (b *body) release() {
-	if b.refs.Add(-1) != 0 {
-		return
-	}
+func (b *body) release() { b.users.Add(-1) }
+
+// free ends the owner's use: the body's memory no longer counts.
+func (b *body) free() {
 	b.memory.Give(int64(cap(b.bytes)))
-	if b.class > 0 {
+	if b.users.Add(ownerGone) == ownerGone && b.class > 0 {
 		buf := b.bytes[:0]
 		bufferPools[b.class].Put(&buf)
 	}
-	b.bytes = nil
 }
 
 // minBodyRate is what a client must send at least, in bytes per second, once
@@ -112,7 +115,7 @@ func (br *bodyReader) read(w http.ResponseWriter, r *http.Request) (*body, *apiE
 		n, err := r.Body.Read(b.bytes[len(b.bytes):cap(b.bytes)])
 		b.bytes = b.bytes[:len(b.bytes)+n]
 		if int64(len(b.bytes)) > br.limit {
-			b.release()
+			b.free()
 			return nil, br.tooLarge(w, r)
 		}
 		if err == io.EOF {
@@ -120,7 +123,7 @@ func (br *bodyReader) read(w http.ResponseWriter, r *http.Request) (*body, *apiE
 			return b, nil
 		}
 		if err != nil {
-			b.release()
+			b.free()
 			return nil, bodyError(err)
 		}
 	}
@@ -131,14 +134,14 @@ func (br *bodyReader) grow(b *body, size int) (*body, *apiError) {
 	next := newBody(size, br.memory)
 	if next == nil {
 		if b != nil {
-			b.release()
+			b.free()
 		}
 		return nil, &apiError{status: http.StatusServiceUnavailable, code: "overloaded", reason: "gateway_memory",
 			message: "the gateway holds as many request bodies as its memory allows", retryAfter: retrySoon(), close: true}
 	}
 	if b != nil {
 		next.bytes = append(next.bytes, b.bytes...)
-		b.release()
+		b.free()
 	}
 	return next, nil
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -103,16 +104,18 @@ func (c *transportClient) CloseIdle() {
 
 func (c *transportClient) send(ctx context.Context, a *outgoing) (*incoming, *sendError) {
 	t := &sending{body: a.body}
-	t.trace.GotConn = t.gotConn
-	t.trace.GotFirstResponseByte = t.gotByte
-	t.trace.Got1xxResponse = t.got1xx
+	t.trace = httptrace.ClientTrace{GotConn: t.gotConn, WroteHeaders: t.wroteHeaders, WroteRequest: t.wroteRequest,
+		GotFirstResponseByte: t.gotByte, Got1xxResponse: t.got1xx}
+	t.reader.Reset(a.body.bytes)
 	a.body.hold()
 	req := (&http.Request{
-		Method:        http.MethodPost,
-		URL:           &url.URL{Scheme: a.engine.Base.Scheme, Host: a.engine.Base.Host, Path: a.engine.Base.Path + a.path},
-		Host:          a.engine.Base.Host,
-		Header:        a.header,
-		Body:          t,
+		Method: http.MethodPost,
+		URL:    &url.URL{Scheme: a.engine.Base.Scheme, Host: a.engine.Base.Host, Path: a.engine.Base.Path + a.path},
+		Host:   a.engine.Base.Host,
+		Header: a.header,
+		// A reader that net/http knows to be in memory: header and body then
+		// leave in one write. No GetBody, or net/http would replay by itself.
+		Body:          io.NopCloser(&t.reader),
 		ContentLength: int64(len(a.body.bytes)),
 		Proto:         "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(httptrace.WithClientTrace(ctx, &t.trace))
@@ -129,10 +132,10 @@ func (c *transportClient) send(ctx context.Context, a *outgoing) (*incoming, *se
 
 // sending is the body of one attempt and what the transport tells of it.
 type sending struct {
+	reader bytes.Reader
 	body   *body
-	at     int
-	sent   atomic.Bool // some of the body was taken for writing
-	closed atomic.Bool
+	wrote  atomic.Bool // the transport reads the body no more
+	sent   atomic.Bool // the header, and with it the body, is on its way
 	got    time.Time   // when the connection was there
 	stale  atomic.Bool // the connection had been idle
 	heard  atomic.Bool // a response byte came
@@ -140,25 +143,15 @@ type sending struct {
 	trace  httptrace.ClientTrace
 }
 
-func (t *sending) Read(p []byte) (int, error) {
-	if t.closed.Load() {
-		return 0, errors.New("read of a request body after its close")
-	}
-	if t.at == len(t.body.bytes) {
-		return 0, io.EOF
-	}
-	t.sent.Store(true)
-	n := copy(p, t.body.bytes[t.at:])
-	t.at += n
-	return n, nil
-}
+func (t *sending) wroteHeaders() { t.sent.Store(true) }
 
-// Close lets go of the body. The transport calls it when it will read no more.
-func (t *sending) Close() error {
-	if !t.closed.Swap(true) {
+// wroteRequest lets go of the body. Where the transport gives up on a request
+// before it writes, this is never called, and the body goes to the collector
+// with the exchange instead of back to its pool.
+func (t *sending) wroteRequest(httptrace.WroteRequestInfo) {
+	if !t.wrote.Swap(true) {
 		t.body.release()
 	}
-	return nil
 }
 
 func (t *sending) gotConn(i httptrace.GotConnInfo) {

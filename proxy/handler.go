@@ -194,7 +194,7 @@ func (x *exchange) run() (abort bool) {
 	}
 	x.account(outcome)
 	if x.body != nil {
-		x.body.release()
+		x.body.free()
 	}
 	if abort = x.abort; x.status != 0 && !abort {
 		x.arm(time.Now()) // for what net/http still has to write

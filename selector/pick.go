@@ -73,9 +73,9 @@ func (f Fit) String() string {
 // Look is one candidate that a pick considered.
 type Look struct {
 	Engine   *engine.Engine
-	Weight   float64
-	InFlight int64 // before the pick
-	Bound    int64 // what it was held to
+	Weight   float32
+	InFlight int32 // before the pick
+	Bound    int32 // what it was held to
 	Fit      Fit
 }
 
@@ -90,7 +90,7 @@ type Decision struct {
 
 func (d *Decision) look(c *route.Candidate, n, bound int64, f Fit) {
 	if d.N < len(d.Looks) {
-		d.Looks[d.N] = Look{Engine: c.Engine, Weight: c.Weight, InFlight: n, Bound: bound, Fit: f}
+		d.Looks[d.N] = Look{Engine: c.Engine, Weight: float32(c.Weight), InFlight: int32(n), Bound: int32(bound), Fit: f}
 		d.N++
 	}
 }

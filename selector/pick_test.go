@@ -86,7 +86,7 @@ func TestBoundHolds(t *testing.T) {
 					rt.Fatalf("%s (%v): in flight %d, bound %d (q %.3f, m %d)", l.Engine.Name, d.Why, had+1, b, q, m)
 				}
 			}
-			if last := d.Looks[d.N-1]; d.N < len(d.Looks) && (last.Engine != l.Engine || last.Fit != Picked || last.InFlight != had) {
+			if last := d.Looks[d.N-1]; d.N < len(d.Looks) && (last.Engine != l.Engine || last.Fit != Picked || int64(last.InFlight) != had) {
 				rt.Fatalf("the decision's last look is %+v, picked was %s with %d", last, l.Engine.Name, had)
 			}
 		}
@@ -154,7 +154,7 @@ func TestNewConversationsArePlacedByLoad(t *testing.T) {
 	if old.Engine != home.Engine || d.Why != WhySlot {
 		t.Errorf("with earlier turns: %s (%v), not its slot's engine", old.Engine.Name, d.Why)
 	}
-	fresh := key ^ 1<<40 // the same slot, another conversation
+	fresh := key ^ 1<<20 // the same slot, another conversation
 	if c.pool.Slot(fresh) != slot {
 		t.Fatal("the keys have different slots")
 	}

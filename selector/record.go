@@ -53,10 +53,19 @@ type Record struct {
 	Keyed     bool
 	Stream    bool
 
-	mu       sync.Mutex // guards what is below
-	attempts [4]Attempt
-	n        int
-	end      End
+	mu    sync.Mutex // guards what is below
+	first Attempt    // nearly always the only one
+	more  []Attempt
+	n     int
+	end   End
+}
+
+// lastLocked is the latest attempt. The caller holds mu.
+func (r *Record) lastLocked() *Attempt {
+	if len(r.more) > 0 {
+		return &r.more[len(r.more)-1]
+	}
+	return &r.first
 }
 
 // End is how a request ended.
@@ -75,9 +84,11 @@ type End struct {
 func (r *Record) Begin(d *Decision, engine string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.n < len(r.attempts) {
-		r.attempts[r.n] = Attempt{Decision: *d, Engine: engine}
-		r.n++
+	a := Attempt{Decision: *d, Engine: engine}
+	if r.n++; r.n == 1 {
+		r.first = a
+	} else {
+		r.more = append(r.more, a)
 	}
 }
 
@@ -85,10 +96,8 @@ func (r *Record) Begin(d *Decision, engine string) {
 func (r *Record) EndAttempt(outcome, cause string, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.n > 0 {
-		a := &r.attempts[r.n-1]
-		a.Outcome, a.Cause, a.Took = outcome, cause, took
-	}
+	a := r.lastLocked()
+	a.Outcome, a.Cause, a.Took = outcome, cause, took
 }
 
 // Finish notes how the request ended.
@@ -103,5 +112,8 @@ func (r *Record) Finish(e End) {
 func (r *Record) Attempts() ([]Attempt, End) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]Attempt(nil), r.attempts[:r.n]...), r.end
+	if r.n == 0 {
+		return nil, r.end
+	}
+	return append([]Attempt{r.first}, r.more...), r.end
 }

@@ -59,7 +59,7 @@ func benchPick(b *testing.B, s *Selector, models []string, kind string, parallel
 		a := Ask{Now: unix, Keyed: kind != "unkeyed"}
 		switch kind {
 		case "keyed":
-			a.Key = uint64(i%benchConversations) * 0x9e3779b97f4a7c15
+			a.Key = spread(uint64(i%benchConversations), 0)
 		case "keyed+hash":
 			// A client's id is fresh from the request's header: in cache.
 			id := [32]byte{0: 'c', 1: 'o', 2: 'n', 3: 'v', 30: byte(i >> 7 & 127), 31: byte(i & 127)}

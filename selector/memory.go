@@ -12,10 +12,11 @@ import (
 // entry to a race or to a full set costs a cache hit, never an answer.
 //
 // It begins small, so that a few conversations do not spread over more memory
-// than a processor's cache, and doubles when a set is full of conversations
-// that are in use, up to 2^20 entries of 8 bytes: 8 MiB, whatever clients send.
+// than a processor's cache, and doubles when it has had to forget too many
+// conversations that were in use, up to 2^20 entries of 8 bytes: 8 MiB, whatever clients send.
 type memory struct {
 	table   atomic.Pointer[memoryTable]
+	evicted atomic.Int64 // conversations in use that had to go since the table last grew
 	growing atomic.Bool
 }
 
@@ -28,9 +29,11 @@ const (
 	minSetBits = 12
 	maxSetBits = 17
 	setWays    = 8
-	tagBits    = 28 // key bits from minSetBits on; a larger table takes its set from them
-	timeBits   = 20 // seconds, wraps after 12 days
-	timeMask   = 1<<timeBits - 1
+	// One forgotten conversation per evictedShare sets makes the table grow.
+	evictedShare = 32
+	tagBits      = 28 // key bits from minSetBits on; a larger table takes its set from them
+	timeBits     = 20 // seconds, wraps after 12 days
+	timeMask     = 1<<timeBits - 1
 )
 
 // set is one cache line.
@@ -96,7 +99,7 @@ func (m *memory) put(key uint64, engine uint16, now int64) {
 			victim, oldest = i, a
 		}
 	}
-	if oldest <= route.KVLifetime && t.bits < maxSetBits {
+	if oldest <= route.KVLifetime && t.bits < maxSetBits && m.evicted.Add(1) > int64(len(t.sets))/evictedShare {
 		m.grow(t)
 		s = m.table.Load().set(key)
 		for i := range s {
@@ -134,5 +137,6 @@ func (m *memory) grow(from *memoryTable) {
 			filled[half]++
 		}
 	}
+	m.evicted.Store(0)
 	m.table.Store(to)
 }

@@ -336,7 +336,7 @@ func TestC66_MemoryOfConversationsIsBounded(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	const first, last = 250_000, 400_000
+	const first, last = 500_000, 650_000
 	place(0, first) // the ring of records is full, the memory of conversations at its largest
 	before := heap()
 	if before > 24<<20 {

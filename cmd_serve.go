@@ -49,6 +49,7 @@ config.toml.example explains every key; 'penstock check' shows every fault of a 
 			if err != nil {
 				return err
 			}
+			setCollector()
 			log.SetFlags(0)
 			log.SetOutput(standardLog{g.log})
 			ctx, now, release := g.follow(cmd.Context(), signals)

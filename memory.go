@@ -11,6 +11,19 @@ import (
 // bodyShare of the memory limit may be held in request bodies at once.
 const bodyShare = 4
 
+// gcPercent lets the heap grow to four times what is live before it is
+// collected. What is live is a few tens of MiB of records and remembered
+// conversations, which each collection walks; what requests allocate is
+// short-lived. The memory limit, where there is one, still holds.
+const gcPercent = 300
+
+// setCollector applies gcPercent unless the environment says otherwise.
+func setCollector() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+}
+
 // bodyMemory bounds the request bodies of all requests together, in bytes.
 func bodyMemory() int64 { return memoryLimit() / bodyShare }
 

@@ -78,6 +78,8 @@ type bodyReader struct {
 	limit  int64
 	wait   time.Duration
 	memory *protect.Memory
+	rc     *http.ResponseController
+	dog    *watchdog
 }
 
 // read reads the whole body into a buffer that counts against the memory of
@@ -98,19 +100,16 @@ func (br *bodyReader) read(w http.ResponseWriter, r *http.Request) (*body, *apiE
 	if apiErr != nil {
 		return nil, apiErr
 	}
-	start, rc := time.Now(), http.NewResponseController(w)
-	armed := time.Duration(-1)
+	// The limit is the watchdog's, which ends the read by a deadline in the
+	// past: a read deadline for every request would cost two timers.
+	start := time.Now()
+	br.dog.start(func(error) { br.rc.SetReadDeadline(time.Unix(1, 0)) }, br.wait, &errBodySlow)
+	defer br.dog.stop()
 	for {
 		if len(b.bytes) == cap(b.bytes) {
 			if b, apiErr = br.grow(b, 2*cap(b.bytes)); apiErr != nil {
 				return nil, apiErr
 			}
-		}
-		// A read deadline costs a timer: it is set once the first read has
-		// not brought everything, and moved with what has come.
-		if allowed := br.wait + time.Duration(len(b.bytes))*time.Second/minBodyRate; allowed > armed+time.Second || armed < 0 {
-			rc.SetReadDeadline(start.Add(allowed))
-			armed = allowed
 		}
 		n, err := r.Body.Read(b.bytes[len(b.bytes):cap(b.bytes)])
 		b.bytes = b.bytes[:len(b.bytes)+n]
@@ -119,13 +118,14 @@ func (br *bodyReader) read(w http.ResponseWriter, r *http.Request) (*body, *apiE
 			return nil, br.tooLarge(w, r)
 		}
 		if err == io.EOF {
-			rc.SetReadDeadline(time.Time{})
 			return b, nil
 		}
 		if err != nil {
 			b.free()
 			return nil, bodyError(err)
 		}
+		allowed := br.wait + time.Duration(len(b.bytes))*time.Second/minBodyRate
+		br.dog.watch(allowed-time.Since(start), &errBodySlow, false)
 	}
 }
 

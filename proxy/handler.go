@@ -236,7 +236,7 @@ func (x *exchange) refused(e *apiError) Outcome {
 
 // admit reads the request and resolves its class: steps 3 to 5 of DESIGN.md 4.
 func (x *exchange) admit() *apiError {
-	reader := bodyReader{limit: x.set.limits.Body, wait: x.set.limits.BodyRead, memory: x.h.memory}
+	reader := bodyReader{limit: x.set.limits.Body, wait: x.set.limits.BodyRead, memory: x.h.memory, rc: x.rc, dog: &x.dog}
 	x.ours() // reader answers a body that is too large by itself
 	var fault *apiError
 	if x.body, fault = reader.read(x.w, x.r); fault != nil {

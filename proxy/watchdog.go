@@ -9,6 +9,7 @@ import (
 
 // Why an exchange's context ended, beside the client's leaving.
 var (
+	errBodySlow       = errors.New("the request body comes too slowly")
 	errContentTimeout = errors.New("no first content in time")
 	errStalled        = errors.New("no event in time")
 	errDrained        = errors.New("nothing but the end was left to read")

@@ -173,7 +173,7 @@ func BenchmarkGateway(b *testing.B) {
 	b.Cleanup(func() { engine.Close() })
 	address := "http://" + ln.Addr().String()
 	file := filepath.Join(b.TempDir(), "penstock.toml")
-	text := "[listen]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n" + engineTOML("e1", address) + engineTOML("e2", address+"/")
+	text := "[listen]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n" + engineTOML("e1", address)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		b.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func BenchmarkGateway(b *testing.B) {
 }
 
 func benchGateway(b *testing.B, bare, ours *child, prompt int, stream bool, per int) {
-	const rounds, clients = 5, 16
+	const rounds, clients = 9, 8
 	perRound := max(clients, b.N/rounds)
 	if stream {
 		perRound = max(clients, perRound/10)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -91,26 +90,30 @@ func startChild(b *testing.B, role, arg string) *child {
 	b.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childRole+"="+role, childEngine+"="+arg, "GOMAXPROCS=1")
-	pipe, err := cmd.StderrPipe()
+	// The log goes to a file, as under a service manager that appends to one:
+	// a pipe would be read by this process, on the processors that it measures.
+	logs, err := os.Create(filepath.Join(b.TempDir(), role+".log"))
 	if err != nil {
 		b.Fatal(err)
 	}
+	defer logs.Close()
+	cmd.Stderr = logs
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	lines := bufio.NewReader(pipe)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			b.Fatalf("%s did not start: %v", role, err)
+	c := &child{cmd: cmd}
+	awaitCond(b, role+" to start", func() bool {
+		text, err := os.ReadFile(logs.Name())
+		for line := range bytes.Lines(text) {
+			var ready struct{ Msg, Address string }
+			if err == nil && json.Unmarshal(line, &ready) == nil && ready.Msg == "ready" {
+				c.url = "http://" + ready.Address
+			}
 		}
-		var ready struct{ Msg, Address string }
-		if json.Unmarshal(line, &ready) == nil && ready.Msg == "ready" {
-			go io.Copy(io.Discard, lines)
-			return &child{cmd: cmd, url: "http://" + ready.Address}
-		}
-	}
+		return c.url != ""
+	})
+	return c
 }
 
 // cpu is the user and system time of the child so far, in ticks of 10 ms.

@@ -167,7 +167,7 @@ func (x *exchange) ours() {
 		h["X-Penstock-Attempts"] = x.headerVals[1:2]
 		h["X-Penstock-Affinity"] = x.headerVals[2:3]
 	}
-	if x.h.draining.Load() && x.r.ProtoMajor == 1 {
+	if x.r.ProtoMajor == 1 && (x.h.draining.Load() || x.ctx.Err() != nil) {
 		h["Connection"] = closeConnection
 	}
 }

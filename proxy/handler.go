@@ -177,12 +177,14 @@ func (h *Handler) contain(x *exchange) {
 func (x *exchange) run() (abort bool) {
 	x.h.metrics.running.Inc()
 	defer x.h.metrics.running.Dec()
-	ctx, cancel := context.WithCancelCause(x.r.Context())
-	defer cancel(nil)
-	x.ctx = ctx
+	var cancel context.CancelCauseFunc
 	if conn := connOf(x.r); conn != nil {
-		conn.watch(func() { cancel(context.Canceled) })
-		defer conn.unwatch()
+		x.ctx, cancel = x.r.Context(), conn.endFunc
+		conn.busy.Store(true)
+		defer conn.busy.Store(false)
+	} else {
+		x.ctx, cancel = context.WithCancelCause(x.r.Context())
+		defer cancel(nil)
 	}
 	outcome := OutcomeClient
 	if fault := x.admit(); fault != nil {

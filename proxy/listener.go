@@ -64,14 +64,25 @@ func (l *Listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	conn := &clientConn{Conn: c, watcher: l.watcher}
+	conn.endFunc = conn.end
 	l.watcher.add(conn)
 	return conn, nil
 }
 
 type connKey struct{}
 
+// withConn gives a connection's requests a context that ends with it.
 func withConn(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, c)
+	conn, ok := c.(*clientConn)
+	if !ok {
+		return ctx
+	}
+	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, connKey{}, conn))
+	conn.cancel.Store(&cancel)
+	if conn.gone.Load() {
+		cancel(context.Canceled)
+	}
+	return ctx
 }
 
 // connOf is the HTTP/1 connection of a request; nil for h2, whose reader
@@ -85,32 +96,46 @@ func connOf(r *http.Request) *clientConn {
 }
 
 // clientConn is one accepted connection.
+//
+// Its context is also the way to cancel an HTTP/1 request: there is one at a
+// time, and a context of each request's own would cost as much as the pick and
+// the relay of a short answer. A connection whose context has ended serves no
+// further request.
 type clientConn struct {
 	net.Conn
 	watcher *hangups
 	id      uint64
-	gone    atomic.Bool            // the peer has closed its side
-	cancel  atomic.Pointer[func()] // of the request in progress
+	gone    atomic.Bool // the peer has closed its side
+	ended   atomic.Bool // by end: nothing more is read
+	busy    atomic.Bool // an HTTP/1 request is in progress
+	cancel  atomic.Pointer[context.CancelCauseFunc]
+	endFunc context.CancelCauseFunc // end, as a value made once
 }
 
-// watch calls cancel when the client goes away. net/http notices only while
-// nothing is unread: one byte too many after the request and it is blind
-// (golang/go#37145).
-func (c *clientConn) watch(cancel func()) {
-	c.cancel.Store(&cancel)
-	if c.gone.Load() {
-		cancel()
+// end cancels the request in progress; the connection closes after its answer.
+func (c *clientConn) end(cause error) {
+	c.ended.Store(true)
+	if cancel := c.cancel.Load(); cancel != nil {
+		(*cancel)(cause)
 	}
 }
 
-func (c *clientConn) unwatch() { c.cancel.Store(nil) }
-
-// hangUp is called by the watcher when the peer has closed.
+// hangUp is called by the watcher when the peer has closed. net/http notices
+// only while nothing is unread: one byte too many after the request and it is
+// blind (golang/go#37145).
 func (c *clientConn) hangUp() {
 	c.gone.Store(true)
 	if cancel := c.cancel.Load(); cancel != nil {
-		(*cancel)()
+		(*cancel)(context.Canceled)
 	}
+}
+
+// Read reads from the client, or tells net/http that there is nothing more.
+func (c *clientConn) Read(p []byte) (int, error) {
+	if c.ended.Load() {
+		return 0, io.EOF
+	}
+	return c.Conn.Read(p)
 }
 
 // resetOnClose makes the connection end with a RST instead of a FIN.
@@ -122,6 +147,9 @@ func (c *clientConn) resetOnClose() {
 
 func (c *clientConn) Close() error {
 	c.watcher.remove(c)
+	if cancel := c.cancel.Load(); cancel != nil {
+		(*cancel)(context.Canceled)
+	}
 	return c.Conn.Close()
 }
 
@@ -131,7 +159,7 @@ var plainError = []byte("\r\nContent-Type: text/plain; charset=utf-8\r\nConnecti
 
 // Write sends p, in the shape of our errors where it is one of net/http's own.
 func (c *clientConn) Write(p []byte) (int, error) {
-	if len(p) < 512 && c.cancel.Load() == nil && bytes.HasPrefix(p, []byte("HTTP/1.1 4")) && bytes.Contains(p, plainError) {
+	if len(p) < 512 && !c.busy.Load() && bytes.HasPrefix(p, []byte("HTTP/1.1 4")) && bytes.Contains(p, plainError) {
 		if status, err := strconv.Atoi(string(p[9:12])); err == nil {
 			if _, err := c.Conn.Write(malformedAnswer(status)); err != nil {
 				return 0, err

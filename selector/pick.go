@@ -138,37 +138,48 @@ func (s *Selector) Pick(c Class, a *Ask, d *Decision) Lease {
 	return Lease{Engine: k.p.Candidates[i].Engine, component: k.p.Component}
 }
 
-// pickKeyed is DESIGN.md 4.6: home within its bound, alternates within
-// theirs, then draws.
+// pickKeyed goes to the engine that is remembered for the conversation, within
+// its bound. Nearly every turn ends here, without a look at the slot.
 func (s *Selector) pickKeyed(k *picking) uint16 {
-	key, now := k.a.Key, k.a.Now
-	slot := k.p.Slot(key)
-	home, why, remember := slot.Engine, WhySlot, true
-	at, known := uint16(route.None), false
-	if id, ok := s.memory.get(key, now); ok {
+	id, known := s.memory.get(k.a.Key, k.a.Now)
+	full := uint16(route.None)
+	if known {
 		// Where its engine is out or gone it follows its slot meanwhile, and
 		// returns with the engine: the stand-in is not remembered.
-		at, known, remember = k.p.ByID(id), true, false
+		if at := k.p.ByID(id); k.usable(at) {
+			if k.takeWithinBound(at, WhyRemembered) {
+				return at
+			}
+			full = at
+		}
 	}
+	return s.pickSlot(k, known, full)
+}
+
+// pickSlot goes to the home that the slot gives, its alternates within their
+// bounds, then draws. full is the remembered engine if it was at its bound.
+func (s *Selector) pickSlot(k *picking, known bool, full uint16) uint16 {
+	key, now := k.a.Key, k.a.Now
+	slot := k.p.Slot(key)
+	home, why := slot.Engine, WhySlot
 	switch {
-	case k.usable(at):
-		home, why = at, WhyRemembered
+	case full != route.None:
 	case k.a.EarlierTurns && slot.Draining(now) && k.usable(slot.Previous):
 		home, why = slot.Previous, WhyPrevious
 	case !known && !k.a.EarlierTurns && k.lighter(slot.Alternate, slot.Engine):
 		home, why = slot.Alternate, WhyPlaced
 	}
-	if k.takeWithinBound(home, why) {
-		if remember {
+	if home != full && k.takeWithinBound(home, why) {
+		if !known {
 			s.memory.put(key, k.p.Candidates[home].Live.ID, now)
 		}
 		return home
 	}
-	if slot.Engine != home && k.takeWithinBound(slot.Engine, WhySlot) {
+	if slot.Engine != home && slot.Engine != full && k.takeWithinBound(slot.Engine, WhySlot) {
 		return slot.Engine
 	}
-	if slot.Alternate != home && k.takeWithinBound(slot.Alternate, WhyAlternate) {
-		if remember && !k.usable(slot.Engine) { // its engine is gone: the alternate is its new home
+	if slot.Alternate != home && slot.Alternate != full && k.takeWithinBound(slot.Alternate, WhyAlternate) {
+		if !known && !k.usable(slot.Engine) { // its engine is gone: the alternate is its new home
 			s.memory.put(key, k.p.Candidates[slot.Alternate].Live.ID, now)
 		}
 		return slot.Alternate
@@ -177,7 +188,7 @@ func (s *Selector) pickKeyed(k *picking) uint16 {
 	// that the overflow of one conversation keeps landing on the same few.
 	for n := uint64(1); n <= furtherAlternates; n++ {
 		i := k.p.Draw(spread(k.p.SlotIndex(key), n))
-		if i != home && i != slot.Engine && i != slot.Alternate && k.takeWithinBound(i, WhyAlternate) {
+		if i != home && i != slot.Engine && i != slot.Alternate && i != full && k.takeWithinBound(i, WhyAlternate) {
 			return i
 		}
 	}

@@ -247,15 +247,13 @@ func (k *picking) bound(c *route.Candidate) int64 {
 }
 
 // takeWithinBound takes candidate i if that keeps it within its bound. The
-// bound is at least (1 + 0.10) q (m+1) and at least 1 whatever eps is, so that
-// the square root is needed only by an engine above its share.
+// bound is in the record of the decision, and so computed for every look.
 func (k *picking) takeWithinBound(i uint16, why Why) bool {
 	if i == route.None {
 		return false
 	}
 	c := &k.p.Candidates[i]
-	sure := min(c.Cap, max(1, int64(1.10*c.Share*float64(k.m+1))))
-	return c.Live.InFlight() < sure && k.take(c, sure, why, AtBound) || k.take(c, k.bound(c), why, AtBound)
+	return k.take(c, k.bound(c), why, AtBound)
 }
 
 // take looks at a candidate and acquires it if it is usable and below limit.

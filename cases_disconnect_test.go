@@ -285,6 +285,7 @@ func TestC12_CancellationsAreNoFailures(t *testing.T) {
 // However requests end, what is in flight returns to zero, and the next burst
 // is spread as if nothing had been.
 func TestC43_InFlightReturnsToZero(t *testing.T) {
+	t.Parallel()
 	breaking := func(x *enginetest.Exchange) {
 		switch {
 		case strings.Contains(string(x.Body), "leaver"):
@@ -335,7 +336,13 @@ func TestC43_InFlightReturnsToZero(t *testing.T) {
 	if got := g.metric(`penstock_requests_total{model="m",outcome="gone",tenant="default"}`); got != n/3 {
 		t.Errorf("%v cancellations recorded, want %d", got, n/3)
 	}
-	// A burst that all waits at once is spread over both.
+	// A burst that all waits at once is spread over both, once the failures of
+	// e1 are forgotten.
+	e1.SetPlay(onPosts(good))
+	g.await("e1 to be trusted again", func() bool {
+		e := g.fleet.Set().ByName("e1")
+		return e.Ready() && e.Allowance().Factor() > 0.95
+	})
 	release := make(chan bool)
 	held := func(x *enginetest.Exchange) {
 		select {

@@ -110,7 +110,7 @@ func TestC35_AnswersThatAreNone(t *testing.T) {
 			n := 0
 			bothProtocols(t, func(t *testing.T, cl *http.Client) {
 				for _, stream := range []bool{true, false} {
-					a := g.post(cl, "/v1/chat/completions", chatBody("m", "hi", stream))
+					a := g.post(cl, "/v1/chat/completions", chatBody("m", "hi", stream), repeatedBefore...)
 					n++
 					checkError(t, a, c.status, c.code)
 					if a.header.Get("X-Penstock-Attempts") != "1" {
@@ -340,6 +340,17 @@ func TestC34_MalformedRequests(t *testing.T) {
 	}
 }
 
+// controlRoutes are those of engines that change or show more than inference
+// needs: none of them leads to an engine.
+var controlRoutes = []string{
+	"/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/load_lora_adapter", "/unload_lora_adapter", "/start_profile", "/stop_profile",
+	"/scale_elastic_ep", "/is_scaling_elastic_ep", "/sleep", "/wake_up", "/is_sleeping", "/pause", "/resume", "/is_paused",
+	"/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache", "/update_weights", "/update_weights_from_disk", "/collective_rpc",
+	"/server_info", "/abort_requests", "/abort_request", "/invocations", "/ping", "/docs", "/openapi.json", "/redoc", "/tokenizer_info", "/kv_event_sources",
+	"/flush_cache", "/release_memory_occupation", "/resume_memory_occupation", "/get_load", "/v1/loads", "/get_server_info", "/model_info", "/get_model_info",
+	"/health_generate", "/props", "/slots", "/slots/0", "/lora-adapters", "/models", "/models/load", "/models/unload", "/info", "/v1/internal/model/info",
+}
+
 func TestC36_PathsAndMethods(t *testing.T) {
 	e1 := startPlayed(t, good)
 	g := startCase(t, "", e1)
@@ -351,11 +362,16 @@ func TestC36_PathsAndMethods(t *testing.T) {
 			}
 			return do(c, req)
 		}
-		for _, path := range []string{"/v1/responses", "/v1/rerank", "/v1/score", "/tokenize", "/v1/audio/speech", "/v1/messages", "/", "/v1", "/v1/chat/completions/", "/v1/chat/completions/x",
-			"/V1/chat/completions", "//v1/chat/completions", "/v1/chat/../chat/completions", "/metrics", "/engines", "/-/reload", "/version", "/load_lora_adapter"} {
-			checkError(t, ask("POST", path), 404, "invalid_request")
+		for _, path := range append([]string{"/", "/v1", "/v1/chat/completions/", "/v1/chat/completions/x/y", "/v1/responses/", "/v1/responses/x/y", "/v1/models/",
+			"/V1/chat/completions", "//v1/chat/completions", "/v1/chat/../chat/completions", "/metrics", "/engines", "/-/reload", "/v1/files", "/v1/realtime",
+			"/openai/deployments/m/chat/completions"}, controlRoutes...) {
+			for _, method := range []string{"POST", "GET", "DELETE"} {
+				checkError(t, ask(method, path), 404, "invalid_request")
+			}
 		}
 		for path, allow := range map[string]string{"/v1/chat/completions": "POST", "/v1/completions": "POST", "/v1/embeddings": "POST",
+			"/v1/responses": "POST", "/v1/rerank": "POST", "/tokenize": "POST", "/v1/responses/resp_1/cancel": "POST", "/v1/responses/resp_1": "GET, DELETE",
+			"/v1/conversations/c/items": "GET, POST", "/version": "GET, HEAD", "/load": "GET, HEAD", "/v1/health": "GET, HEAD",
 			"/v1/models": "GET, HEAD", "/v1/models/m": "GET, HEAD", "/health": "GET, HEAD", "/livez": "GET, HEAD", "/readyz": "GET, HEAD"} {
 			for _, method := range []string{"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"} {
 				if strings.Contains(allow, method) {
@@ -368,7 +384,7 @@ func TestC36_PathsAndMethods(t *testing.T) {
 				}
 			}
 		}
-		for _, path := range []string{"/health", "/livez", "/readyz", "/v1/models", "/v1/models/m"} {
+		for _, path := range []string{"/health", "/v1/health", "/livez", "/readyz", "/v1/models", "/v1/models/m", "/version", "/load"} {
 			if a := ask("GET", path); a.status != 200 || a.body == "" {
 				t.Errorf("GET %s: %d %q", path, a.status, a.body)
 			}
@@ -404,7 +420,7 @@ func TestC37_StreamsHoldTheirPlace(t *testing.T) {
 			}
 		}
 	})
-	g := startGateway(t, engineTOML("e1", e1.URL(), `dialect = "vllm"`, "max_in_flight = 2"), "e1")
+	g := startGateway(t, noQueue+engineTOML("e1", e1.URL(), `dialect = "vllm"`, "max_in_flight = 2"), "e1")
 	c := over1(t)
 	ask := func() *http.Response { return open(t, g, c, chatBody("m", "hi", true)) }
 	first, second := ask(), ask()

@@ -203,7 +203,7 @@ func TestC60_ConstraintHoldsOnEveryWay(t *testing.T) {
 	t.Parallel()
 	engines := startScripts(t, 3, playAnswer)
 	// e02 is abroad, ten times as large, and idle.
-	g := startGateway(t, fleetTOML(engines, eu+"\ncapacity = 1\nmax_in_flight = 8", eu+"\ncapacity = 1\nmax_in_flight = 8", us+"\ncapacity = 10"), nths(3)...)
+	g := startGateway(t, noQueue+fleetTOML(engines, eu+anyDialect+"\ncapacity = 1\nmax_in_flight = 8", eu+anyDialect+"\ncapacity = 1\nmax_in_flight = 8", us+anyDialect+"\ncapacity = 10"), nths(3)...)
 	c := client(t)
 	type way struct {
 		path   string
@@ -215,12 +215,15 @@ func TestC60_ConstraintHoldsOnEveryWay(t *testing.T) {
 		for _, stream := range []bool{true, false} {
 			ways = append(ways, way{"/v1/chat/completions", keyed, stream}, way{"/v1/completions", keyed, stream})
 		}
-		ways = append(ways, way{"/v1/embeddings", keyed, false})
+		for _, path := range []string{"/v1/embeddings", "/v1/rerank", "/v1/score", "/tokenize", "/v1/audio/speech", "/v1/responses", "/v1/messages", "/generate", "/completion"} {
+			ways = append(ways, way{path, keyed, false})
+		}
+		ways = append(ways, way{"/v1/responses", keyed, true}, way{"/v1/messages", keyed, true})
 	}
 	send := func(w way, i int) answered {
 		body := chatBody("m", fmt.Sprint(w, i), w.stream)
 		if w.path != "/v1/chat/completions" {
-			body = fmt.Sprintf(`{"model":"m","stream":%t,"prompt":"text %d","input":"text %d"}`, w.stream, i, i)
+			body = fmt.Sprintf(`{"model":"m","stream":%t,"prompt":"text %d","input":"text %d","text":"text %d","messages":[{"role":"user","content":"text %d"}]}`, w.stream, i, i, i, i)
 		}
 		affinity := []string{"x-penstock-affinity", "off"}
 		if w.keyed {
@@ -230,8 +233,8 @@ func TestC60_ConstraintHoldsOnEveryWay(t *testing.T) {
 	}
 	for _, w := range ways {
 		for i := range 50 {
-			if a := send(w, i); !a.looksComplete() {
-				t.Fatalf("%v: %d %s", w, a.status, a.body)
+			if a := send(w, i); a.status != 200 || a.err != nil {
+				t.Fatalf("%v: %d %v %s", w, a.status, a.err, a.body)
 			}
 		}
 	}
@@ -363,5 +366,72 @@ func TestPriorityHeader(t *testing.T) {
 	wantRefusal(t, g.post(c, "/v1/chat/completions", chatBody("m", "x", false), "x-penstock-priority", "standard", "x-penstock-priority", "critical"), 400, "invalid_request")
 	if n := len(e.Exchanges()); n != 3 {
 		t.Errorf("the engine saw %d requests instead of 3", n)
+	}
+}
+
+// A path goes to the kinds of engine that serve it and to no other, also
+// where only the body tells which; where none does, the answer says so.
+func TestC29_PathsAreAFilter(t *testing.T) {
+	t.Parallel()
+	kinds := []string{"vllm", "llamacpp", "sglang", "tgi"}
+	engines := startScripts(t, len(kinds), playCalls)
+	var more []string
+	for _, k := range kinds {
+		more = append(more, fmt.Sprintf("dialect = %q", k))
+	}
+	g := startGateway(t, "[routing]\npolicy = \"capacity\"\n"+fleetTOML(engines, more...), nths(len(kinds))...)
+	c := client(t)
+	asked := func(path, body string) (by string) {
+		before := played(engines)
+		for range 40 {
+			if a := g.post(c, path, body, "x-penstock-affinity", "off"); a.status != 200 {
+				t.Fatalf("%s: %d %s", path, a.status, a.body)
+			}
+		}
+		for i, e := range engines {
+			for _, x := range e.Exchanges()[before[i]:] {
+				// Another test's gateway may still ask for an engine that once had this port.
+				if x.Request.URL.Path == path {
+					by += kinds[i] + " "
+					break
+				}
+				t.Logf("%s was asked for %s meanwhile", kinds[i], x.Request.URL.Path)
+			}
+		}
+		return strings.TrimSpace(by)
+	}
+	for _, k := range []struct{ path, body, by string }{
+		{"/completion", `{"prompt":"x"}`, "llamacpp"},
+		{"/infill", `{"input_prefix":"x"}`, "llamacpp"},
+		{"/generate", `{"text":"x"}`, "sglang"},
+		{"/generate", `{"inputs":"x"}`, "tgi"},
+		{"/generate_stream", `{"inputs":"x"}`, "tgi"},
+		{"/inference/v1/generate", `{"token_ids":[1]}`, "vllm"},
+		{"/pooling", `{"model":"m","input":"x"}`, "vllm"},
+		{"/v1/rerank", `{"model":"m","query":"x"}`, "vllm llamacpp sglang"},
+		{"/v1/messages", `{"model":"m","messages":[]}`, "vllm llamacpp sglang"},
+		{"/v1/responses", `{"model":"m","input":"x"}`, "vllm llamacpp sglang"},
+		{"/tokenize", `{"prompt":"x"}`, "vllm llamacpp sglang tgi"},
+		{"/v1/chat/completions", chatBody("m", "x", false), "vllm llamacpp sglang tgi"},
+	} {
+		if by := asked(k.path, k.body); by != k.by {
+			t.Errorf("%s %s was served by %q, want %q", k.path, k.body, by, k.by)
+		}
+	}
+	before := sum(played(engines))
+	a := g.post(c, "/v1/responses/compact", `{"model":"m","input":"x"}`)
+	wantRefusal(t, a, 400, "capability_not_available")
+	if !strings.Contains(a.body, "/v1/responses/compact") {
+		t.Errorf("%s", a.body)
+	}
+	wantRefusal(t, g.post(c, "/v1/conversations", `{}`), 400, "capability_not_available")
+	wantRefusal(t, g.call(c, "GET", "/v1/conversations/conv_1", ""), 404, "previous_response_not_found")
+	kill(engines[1])
+	wantRefusal(t, g.post(c, "/completion", `{"prompt":"x"}`), 503, "no_healthy_engine")
+	g.await("llama.cpp to be out", func() bool { return g.weight("e01") == 0 })
+	a = g.post(c, "/completion", `{"prompt":"x"}`)
+	wantRefusal(t, a, 503, "capability_not_available")
+	if n := sum(played(engines)); n != before {
+		t.Errorf("%d requests reached engines that cannot serve them", n-before)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"penstock/engine/enginetest"
+	"penstock/route"
 )
 
 // page reads the metrics page, which must be valid: how many series it has,
@@ -54,12 +55,20 @@ func (r *running) page() (series int, values map[string]map[string]bool) {
 
 // engineRowOf is an engine's element of the admin page.
 func (r *running) engineRowOf(name string) (row struct {
-	Name, URL, Cluster, State, Reason, Dialect string
-	Models                                     []string
-	InFlight                                   *int64 `json:"in_flight"`
-	Signals                                    *struct {
+	Name, URL, Cluster, State, Reason, Dialect, Version string
+	DialectBy                                           string `json:"dialect_by"`
+	FoundBy                                             string `json:"found_by"`
+	Order, Health                                       string
+	Models, Capabilities, Paths                         []string
+	InFlight                                            *int64 `json:"in_flight"`
+	MaxInFlight                                         int64  `json:"max_in_flight"`
+	Signals                                             *struct {
 		Running, Waiting *float64
 		KVUsed           *float64 `json:"kv_used"`
+		Adapters         *struct {
+			Running, Waiting []string
+			Max              int
+		}
 	}
 }) {
 	r.t.Helper()
@@ -171,13 +180,15 @@ func TestSlotsThatAnEngineTellsBoundIt(t *testing.T) {
 	release := make(chan struct{})
 	e := startScript(t, playUntil(release))
 	e.SetPage("/props", enginetest.Page{ContentType: "application/json", Body: `{"default_generation_settings":{"n_ctx":4096},"total_slots":4}`})
-	g := startGateway(t, engineTOML("e1", e.URL(), `dialect = "llamacpp"`), "e1")
+	g := startGateway(t, noQueue+engineTOML("e1", e.URL(), `dialect = "llamacpp"`), "e1")
 	g.await("its slots to be known", func() bool {
 		d := g.fleet.Set().ByName("e1").Detected()
 		return d != nil && d.Slots == 4
 	})
 	g.await("its cap", func() bool {
-		return strings.Contains(g.ask("GET", "/engines").body, `"max_in_flight": 8`) // its 4 slots and 4 more
+		class := g.tables.Load().Classes[route.ClassKey{Model: "m"}]
+		return strings.Contains(g.ask("GET", "/engines").body, `"max_in_flight": 8`) && // its 4 slots and 4 more
+			class != nil && class.Candidates[0].Cap == 8
 	})
 	c := client(t)
 	wait := g.streams(c, []*enginetest.Script{e}, 8)
@@ -404,7 +415,7 @@ func TestC64_WeightZeroMeansNone(t *testing.T) {
 		for i, v := range c {
 			more = append(more, fmt.Sprintf("capacity = %d\n%s", v, pin(i)))
 		}
-		return fleetTOML(engines, more...)
+		return "[routing]\npolicy = \"capacity\"\n" + fleetTOML(engines, more...)
 	}
 	g := startGateway(t, capacities(70, 30, 0), nths(2)...)
 	g.await("e02 to be ready", func() bool { return g.engineState("e02") == "ready" })

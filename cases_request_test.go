@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -363,7 +364,7 @@ func TestC54_BodiesAreForwardedByteForByte(t *testing.T) {
 	})
 }
 
-// C55 for the paths there are: other kinds of answer pass as they come.
+// Speech, and other kinds of answer on any path, pass as they come.
 func TestC55_OtherContentTypesPassUnchanged(t *testing.T) {
 	noise := make([]byte, 3<<20)
 	rand.NewChaCha8([32]byte{3}).Read(noise)
@@ -382,12 +383,14 @@ func TestC55_OtherContentTypesPassUnchanged(t *testing.T) {
 			})
 			g := startCase(t, "", e1)
 			bothProtocols(t, func(t *testing.T, c *http.Client) {
-				a := g.post(c, "/v1/chat/completions", chatBody("m", "hi", true))
-				if a.err != nil || a.body != body || a.header.Get("Content-Type") != kind {
-					t.Errorf("%v %s, %d bytes of %d", a.err, a.header.Get("Content-Type"), len(a.body), len(body))
+				for path, ask := range map[string]string{"/v1/chat/completions": chatBody("m", "hi", true), "/v1/audio/speech": `{"model":"m","input":"hi","voice":"v"}`} {
+					a := g.post(c, path, ask)
+					if a.err != nil || a.body != body || a.header.Get("Content-Type") != kind {
+						t.Errorf("%s: %v %s, %d bytes of %d", path, a.err, a.header.Get("Content-Type"), len(a.body), len(body))
+					}
 				}
 			})
-			wantRequests(g, outcomes{"ok": 2})
+			wantRequests(g, outcomes{"ok": 4})
 			if log := g.logs.String(); strings.Contains(log, `"level":"ERROR"`) || strings.Contains(log, `"level":"WARN"`) {
 				t.Error(log)
 			}
@@ -488,4 +491,47 @@ func TestPipelinedRequests(t *testing.T) {
 	}
 	wantPosts(t, e1, 6)
 	wantRequests(g, outcomes{"ok": 6})
+}
+
+// The access log says what is known and nothing else: no counts of tokens where
+// the engine gave none, no time in a queue where nobody waited.
+func TestAccessLogSaysWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	const trace = "0af7651916cd43dd8448eb211c80319c"
+	sse := func(chunks ...string) func(x *enginetest.Exchange) {
+		return func(x *enginetest.Exchange) {
+			x.Respond(200, "text/event-stream", "data: "+strings.Join(chunks, "\n\ndata: ")+"\n\ndata: [DONE]\n\n")
+		}
+	}
+	word := `{"id":"c","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"content":"w"},"finish_reason":null}]}`
+	stop := `{"id":"c","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`
+	told := `{"id":"c","object":"chat.completion.chunk","model":"m","choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10,"prompt_tokens_details":{"cached_tokens":4}}}`
+	e := startPlayed(t, sse(word, word, stop))
+	g := startGateway(t, engineTOML("e1", e.URL()), "e1")
+	c := http.DefaultClient
+	line := func(id string) (fields map[string]any) {
+		g.await("the request's line", func() bool { return strings.Contains(g.logs.String(), id) })
+		for l := range strings.Lines(g.logs.String()) {
+			if strings.Contains(l, id) && strings.Contains(l, `"msg":"request"`) {
+				if err := json.Unmarshal([]byte(l), &fields); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return fields
+	}
+	quiet := line(g.post(c, "/v1/chat/completions", chatBody("m", "hi", true), "Traceparent", "00-"+trace+"-b7ad6b7169203331-01").header.Get("X-Request-Id"))
+	if quiet["trace_id"] != trace || quiet["client_ip"] != "127.0.0.1" || quiet["content_events"] != 2.0 {
+		t.Errorf("%v", quiet)
+	}
+	for _, name := range []string{"prompt_tokens", "cached_tokens", "completion_tokens", "queue_ms"} {
+		if v, ok := quiet[name]; ok {
+			t.Errorf("%s = %v, and nobody said so", name, v)
+		}
+	}
+	e.SetPlay(sse(word, word, stop, told))
+	full := line(g.post(c, "/v1/chat/completions", chatBody("m", "hi", true), "Traceparent", "00-secret words-of a client").header.Get("X-Request-Id"))
+	if full["prompt_tokens"] != 7.0 || full["cached_tokens"] != 4.0 || full["completion_tokens"] != 3.0 || full["content_events"] != nil || full["trace_id"] != nil {
+		t.Errorf("%v", full)
+	}
 }

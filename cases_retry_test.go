@@ -96,9 +96,10 @@ func TestBothEnginesRefuse(t *testing.T) {
 	t.Error("no request made two attempts")
 }
 
-// Once a body has reached an engine the request is not sent again, whatever
-// the engine does then.
-func TestDeliveredRequestsAreNotRepeated(t *testing.T) {
+// What an engine may have worked on is not sent again where doing it twice
+// leaves something behind: a response that is kept. Else it goes to one other
+// engine, while the retry budget pays.
+func TestDeliveredRequestsAreRepeatedOnceAtMost(t *testing.T) {
 	for name, play := range map[string]enginetest.Play{
 		"close":              func(x *enginetest.Exchange) { x.Close() },
 		"reset":              func(x *enginetest.Exchange) { x.Reset() },
@@ -113,19 +114,59 @@ func TestDeliveredRequestsAreNotRepeated(t *testing.T) {
 			e1, e2 := startPlayed(t, play), startPlayed(t, play)
 			g := startCase(t, "", e1, e2)
 			cl := over1(t)
-			for i := range 6 {
-				a := g.post(cl, "/v1/chat/completions", chatBody("m", fmt.Sprint(i), i%2 == 0), off...)
+			before := 0
+			for i := range 3 {
+				a := g.post(cl, "/v1/responses", fmt.Sprintf(`{"model":"m","input":"%d"}`, i), off...)
 				if a.status < 429 || a.errorCode() == "" || a.header.Get("X-Penstock-Attempts") != "1" {
 					t.Errorf("%d %v %s", a.status, a.header, a.body)
 				}
 			}
-			if n := len(posts(e1, e2)); n != 6 {
-				t.Errorf("%d requests at the engines, want 6", n)
+			if before = len(posts(e1, e2)); before != 3 {
+				t.Errorf("%d requests at the engines, want 3", before)
+			}
+			full := name == "429" || name == "503"
+			n := 30
+			if full {
+				n = 5 // they are left alone for a while after each
+			}
+			count := func(name string) (sum float64) {
+				for _, cause := range []string{"reset", "engine_status", "stale_connection", "busy"} {
+					sum += g.metric(name + `{reason="` + cause + `"}`)
+				}
+				return sum
+			}
+			begun, repeats := 0, count("penstock_retries_total")
+			for i := range n {
+				a := g.post(cl, "/v1/chat/completions", chatBody("m", fmt.Sprint(i), i%2 == 0), off...)
+				if a.header.Get("X-Penstock-Attempts") != "" {
+					begun++
+				}
+				if n := a.header.Get("X-Penstock-Attempts"); a.status < 429 || a.errorCode() == "" || n > "3" {
+					t.Errorf("%d %v %s", a.status, a.header, a.body)
+				}
+			}
+			// Ten are free in any ten seconds, until so little of the fleet is left
+			// that nothing is repeated: both breakers have opened.
+			sent := len(posts(e1, e2)) - before
+			if !full && (sent < 31 || sent > 40) || full && sent > 10 {
+				t.Errorf("%d deliveries", sent)
+			}
+			repeats = count("penstock_retries_total") - repeats
+			if sent != begun+int(repeats) {
+				t.Errorf("%d deliveries of %d requests that went to an engine, %g repeats", sent, begun, repeats)
+			}
+			// Every first attempt asks the budget for another: it grants ten, of
+			// which some then find no other engine in service.
+			if denied := count("penstock_retries_denied_total"); !full && (denied > float64(begun)-repeats+stale(g) || denied < float64(begun-10)) {
+				t.Errorf("%g repeats denied of %d requests, %g made", denied, begun, repeats)
 			}
 			idle(g, "e1", "e2")
 		})
 	}
 }
+
+// stale is how often a request was repeated on a fresh connection, free of budget.
+func stale(g *running) float64 { return g.metric(`penstock_retries_total{reason="stale_connection"}`) }
 
 func TestC07_ClientErrorsPassUnchangedAndOnce(t *testing.T) {
 	fault := func(status int) string {
@@ -335,7 +376,7 @@ func TestC11_FullEnginesAreBackAtOnce(t *testing.T) {
 			})
 			g := startCase(t, "", e1)
 			cl := over1(t)
-			for i := range 10 {
+			for i := range 5 {
 				a := g.post(cl, "/v1/chat/completions", chatBody("m", "hi", i%2 == 0))
 				var wait int
 				fmt.Sscan(a.header.Get("Retry-After"), &wait)
@@ -349,9 +390,48 @@ func TestC11_FullEnginesAreBackAtOnce(t *testing.T) {
 					t.Errorf("%d %s", a.status, a.body)
 				}
 			}
-			wantPosts(t, e1, 15)
-			wantRequests(g, outcomes{"not_processed": 10, "ok": 5})
-			wantAttempts(g, "e1", outcomes{"not_processed": 10, "ok": 5})
+			wantPosts(t, e1, 10)
+			wantRequests(g, outcomes{"not_processed": 5, "ok": 5})
+			wantAttempts(g, "e1", outcomes{"not_processed": 5, "ok": 5})
+		})
+	}
+}
+
+// What an engine says about trying again reaches the client in the words that
+// SDKs obey, with the gateway's own error: shorter waits than a second, and
+// that it is no use.
+func TestEnginesSayWhetherToTryAgain(t *testing.T) {
+	for _, c := range []struct {
+		name, status, header string
+		want                 map[string]string // "" = absent
+	}{
+		{"milliseconds", "429 Full", "retry-after-ms: 200", map[string]string{"Retry-After-Ms": "200", "Retry-After": "1", "X-Should-Retry": ""}},
+		{"milliseconds beyond a minute", "429 Full", "retry-after-ms: 3600000", map[string]string{"Retry-After-Ms": "60000", "Retry-After": "60"}},
+		{"both", "503 Full", "retry-after-ms: 2500\r\nRetry-After: 7", map[string]string{"Retry-After-Ms": "2500", "Retry-After": "7"}},
+		{"no use", "503 Full", "x-should-retry: false", map[string]string{"X-Should-Retry": "false", "Retry-After-Ms": ""}},
+		{"no use after a failure", "500 Broken", "x-should-retry: false", map[string]string{"X-Should-Retry": "false", "Retry-After": ""}},
+		{"of use", "502 Bad", "x-should-retry: true", map[string]string{"X-Should-Retry": "true"}},
+		{"neither yes nor no", "503 Full", "x-should-retry: maybe\r\nretry-after-ms: soon", map[string]string{"X-Should-Retry": "", "Retry-After-Ms": ""}},
+		{"nothing", "502 Bad", "X-Other: 1", map[string]string{"X-Should-Retry": "", "Retry-After-Ms": "", "Retry-After": ""}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			e1 := startPlayed(t, func(x *enginetest.Exchange) {
+				x.Write("HTTP/1.1 " + c.status + "\r\nContent-Type: application/json\r\n" + c.header + "\r\nContent-Length: 2\r\n\r\n{}")
+			})
+			g := startCase(t, "", e1)
+			for _, stream := range []bool{false, true} {
+				a := g.post(over1(t), "/v1/chat/completions", chatBody("m", "hi", stream))
+				for name, value := range c.want {
+					if got := a.header.Get(name); got != value {
+						t.Errorf("%s: %q, want %q", name, got, value)
+					}
+				}
+				if !strings.HasPrefix(c.status, fmt.Sprint(a.status)) {
+					t.Errorf("status %d for %s", a.status, c.status)
+				}
+			}
+			wantPosts(t, e1, 2)
 		})
 	}
 }
@@ -414,4 +494,57 @@ func TestC19_ListedModelThatIsGone(t *testing.T) {
 			t.Errorf("%d %s, %d attempts", a.status, a.body, len(posts(e1, e2)))
 		}
 	})
+}
+
+// An engine forgets one request and answers the others: the request is not
+// held for the client's whole limit, it goes to the other engine, once, and
+// the engine is out for nobody else.
+func TestARequestThatIsForgottenGoesElsewhere(t *testing.T) {
+	t.Parallel()
+	forgets := func(x *enginetest.Exchange) {
+		if strings.Contains(string(x.Body), "forget me") {
+			x.Hang()
+			return
+		}
+		good(x)
+	}
+	e1, e2 := startPlayed(t, forgets), startPlayed(t, good)
+	g := startGateway(t, "[routing]\npolicy = \"capacity\"\n"+engineTOML("e1", e1.URL(), "capacity = 1000")+engineTOML("e2", e2.URL(), "capacity = 1"), "e1", "e2")
+	stop := make(chan struct{})
+	var others, forgotten sync.WaitGroup
+	others.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(200 * time.Millisecond):
+			}
+			if a := g.post(over1(t), "/v1/chat/completions", chatBody("m", "hi", true), off...); !a.looksComplete() {
+				t.Errorf("another: %d %v %s", a.status, a.err, a.body)
+			}
+		}
+	})
+	for i := range 2 {
+		forgotten.Go(func() {
+			a := g.post(over1(t), "/v1/chat/completions", chatBody("m", fmt.Sprint("forget me ", i), true))
+			if !a.looksComplete() || a.header.Get("X-Penstock-Engine") != "e2" || a.header.Get("X-Penstock-Attempts") != "2" {
+				t.Errorf("%d %v by %s in %s attempts: %s", a.status, a.err, a.header.Get("X-Penstock-Engine"), a.header.Get("X-Penstock-Attempts"), a.body)
+			}
+		})
+	}
+	forgotten.Wait()
+	close(stop)
+	others.Wait()
+	if n := g.metric(`penstock_retries_total{reason="header_timeout"}`); n != 2 {
+		t.Errorf("%v were asked for again", n)
+	}
+	for name, e := range map[string]*enginetest.Script{"e1": e1, "e2": e2} {
+		n := 0
+		for _, x := range posts(e) {
+			n += strings.Count(string(x.Body), "forget me")
+		}
+		if n != 2 {
+			t.Errorf("%d deliveries to %s", n, name)
+		}
+	}
 }

@@ -74,7 +74,7 @@ func TestAdminPages(t *testing.T) {
 	if a := g.ask("GET", "/table"); json.Unmarshal([]byte(a.body), &table) != nil || a.status != 200 {
 		t.Fatalf("/table: %d %s", a.status, a.body)
 	}
-	if table.Version < 1 || table.Version != g.metric("penstock_table_version") || table.Reason == "" || table.Policy != "capacity" || len(table.Weights) != 2 ||
+	if table.Version < 1 || table.Version != g.metric("penstock_table_version") || table.Reason == "" || table.Policy != "optimal" || len(table.Weights) != 2 ||
 		table.Weights[0].Engine != "e00" || table.Weights[0].Weight != 0.75 || table.Weights[0].Class != "m" || table.Weights[0].Source != "local" {
 		t.Errorf("/table: %+v", table)
 	}
@@ -185,9 +185,11 @@ func TestSecretsAndPromptsAreNowhere(t *testing.T) {
 	const canary = "c4n4ry"
 	release := make(chan struct{})
 	e := startScript(t, playHeld(release))
-	g := startGateway(t, engineTOML("e1", e.URL())+"[routing]\nhash_key = \""+canary+"-hash-key-of-the-gateway\"\n[log]\nlevel = \"debug\"\n", "e1")
+	line, _ := keyFile(t, "ek-"+canary)
+	tenant := tenantTOML("a", "sk-"+canary+"-0123456789", "rate = 9999", "tokens_per_minute = 1e9")
+	g := startGateway(t, engineTOML("e1", e.URL(), line)+tenant+"[routing]\nhash_key = \""+canary+"-hash-key-of-the-gateway\"\n[log]\nlevel = \"debug\"\n", "e1")
 	c := client(t)
-	headers := []string{"Authorization", "Bearer sk-" + canary, "X-Api-Key", canary, "Cookie", canary, "X-Session-Id", canary + "-session", "X-Penstock-Key", canary + "-key",
+	headers := []string{"Authorization", "Bearer sk-" + canary + "-0123456789", "X-Api-Key", canary, "Cookie", canary, "X-Session-Id", canary + "-session", "X-Penstock-Key", canary + "-key",
 		"X-Anything", canary, "Referer", "http://" + canary + ".example/"}
 	var ids []string
 	send := func(path, body string) {
@@ -222,16 +224,20 @@ func TestSecretsAndPromptsAreNowhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	req.Header.Set(headers[0], headers[1])
 	if resp, err := c.Do(req); err == nil {
 		ids = append(ids, resp.Header.Get("X-Request-Id"))
 		cancel()
 		resp.Body.Close()
 	}
 	cancel()
-	g.await("the client's leaving to be logged", func() bool { return strings.Contains(g.logs.String(), `"status":499`) })
-	if n := strings.Count(g.logs.String(), `"msg":"request"`); n != len(ids) {
-		t.Errorf("%d access lines for %d requests: nothing was tested\n%s", n, len(ids), g.logs)
+	stranger := g.post(c, "/v1/chat/completions", chatBody("m", canary, false), "Authorization", "Bearer sk-"+canary+"-of-nobody-0123456789")
+	ids = append(ids, stranger.header.Get("X-Request-Id"))
+	if stranger.status != 401 || strings.Contains(stranger.body, canary) {
+		t.Errorf("a stranger: %d %s", stranger.status, stranger.body)
 	}
+	g.await("the client's leaving to be logged", func() bool { return strings.Contains(g.logs.String(), `"status":499`) })
+	g.await("a line for each request", func() bool { return strings.Count(g.logs.String(), `"msg":"request"`) == len(ids) })
 	look := func(where, text string) {
 		t.Helper()
 		if i := strings.Index(text, canary); i >= 0 {
@@ -253,7 +259,12 @@ func TestSecretsAndPromptsAreNowhere(t *testing.T) {
 	if found < 8 {
 		t.Errorf("%d records for %d requests", found, len(ids))
 	}
-	g.write(anyPorts + engineTOML("e1", e.URL()) + "[routing]\nhash_key = \"" + canary + "\"\nhash_kee = \"" + canary + "\"\n")
+	if !strings.Contains(fmt.Sprint(e.Exchanges()[0].Request.Header), "Bearer ek-"+canary) {
+		t.Error("the engine's key was not in use: nothing was tested")
+	}
+	short, _ := keyFile(t, canary)
+	g.write(anyPorts + engineTOML("e1", e.URL(), short, "key = \""+canary+"\"") + "[[tenant]]\nname = \"a\"\nkey_hash = \"sk-" + canary + "-0123456789\"\n" +
+		"[[tenant]]\nname = \"b\"\n" + short + "\n[routing]\nhash_key = \"" + canary + "\"\nhash_kee = \"" + canary + "\"\n")
 	look("a rejected reload", g.ask("POST", "/-/reload").body)
 }
 

@@ -128,19 +128,17 @@ func over1(t testing.TB) *http.Client {
 	return c
 }
 
-// overH2 speaks HTTP/2 without TLS only.
+// overH2 speaks HTTP/2 only.
 func overH2(t testing.TB) *http.Client {
-	var protocols http.Protocols
-	protocols.SetUnencryptedHTTP2(true)
-	tr := &http.Transport{DisableCompression: true, Protocols: &protocols}
+	tr := &http.Transport{DisableCompression: true, Protocols: http2Only(), TLSClientConfig: trusting()}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: 3 * patience}
 }
 
-// bothProtocols runs a test with an HTTP/1.1 and an h2c client.
+// bothProtocols runs a test with an HTTP/1.1 and an HTTP/2 client.
 func bothProtocols(t *testing.T, run func(t *testing.T, c *http.Client)) {
 	t.Run("http1", func(t *testing.T) { run(t, over1(t)) })
-	t.Run("h2c", func(t *testing.T) { run(t, overH2(t)) })
+	t.Run("h2", func(t *testing.T) { run(t, overH2(t)) })
 }
 
 // open sends a chat request and leaves the answer's body unread.
@@ -165,11 +163,19 @@ func open(t testing.TB, g *running, c *http.Client, body string, headers ...stri
 // wire is a client that writes and reads bytes.
 type wire struct {
 	t    testing.TB
-	conn *net.TCPConn
+	conn wireConn
 	r    *bufio.Reader
 }
 
-func dialWire(t testing.TB, g *running) *wire {
+type wireConn interface {
+	net.Conn
+	CloseWrite() error
+	SetLinger(seconds int) error
+	SetReadBuffer(bytes int) error
+}
+
+// dialWire opens a connection; with TLS it offers the protocols.
+func dialWire(t testing.TB, g *running, protocols ...string) *wire {
 	t.Helper()
 	conn, err := net.Dial("tcp", g.address())
 	if err != nil {
@@ -177,7 +183,11 @@ func dialWire(t testing.TB, g *running) *wire {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
-	return &wire{t: t, conn: conn.(*net.TCPConn), r: bufio.NewReader(conn)}
+	var over wireConn = conn.(*net.TCPConn)
+	if strings.HasPrefix(g.url, "https:") {
+		over = dialTLSWire(t, over.(*net.TCPConn), protocols...)
+	}
+	return &wire{t: t, conn: over, r: bufio.NewReader(over)}
 }
 
 func (w *wire) send(text string) {

@@ -34,9 +34,15 @@ var errNoSuch = errors.New("not found")
 
 // askAdmin gets one JSON document from the admin listener.
 func askAdmin(ctx context.Context, admin, path string) (json.RawMessage, error) {
+	return callAdmin(ctx, http.MethodGet, admin, path)
+}
+
+// callAdmin sends one request without a body; the answer is a JSON document.
+func callAdmin(ctx context.Context, method, admin, path string) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+path, nil)
+	admin = strings.TrimSuffix(strings.TrimPrefix(admin, "http://"), "/") // as it is copied from a browser
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+admin+path, nil)
 	if _, port, split := net.SplitHostPort(admin); err != nil || split != nil || port == "" || req.URL.Host != admin {
 		return nil, usagef("--admin %q: want HOST:PORT, such as %s", admin, defaultAdmin)
 	}

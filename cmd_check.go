@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,6 +14,7 @@ import (
 
 	"penstock/config"
 	"penstock/engine"
+	"penstock/protect"
 )
 
 func newCheckCommand() *cobra.Command {
@@ -27,22 +30,27 @@ with file, line, key and value:
   penstock.toml:12: limits.stall = "abc": want a duration like "30s"
 
 A file without a fault is summed up: the listeners, then the engines as they
-would be used. Exit code 0 if serve would take the file, else 1.`,
+would be used, with those that the files of discovery.file_sd list now. A fault
+in one of these counts too, although serve would start without their engines;
+names of discovery.dns are not looked up. Exit code 0 if all is well, else 1.`,
 		Example: `  penstock check --config penstock.toml
   penstock check --config penstock.toml --json | jq -r '.faults[].line'`,
 		Args: exactly(0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			file, err := loadConfig(path, "check")
 			faults, faulty := errors.AsType[config.Faults](err)
+			found := checkDiscovery(path, file)
 			switch {
 			case asJSON && (err == nil || faulty):
-				if printed := printJSON(cmd, newCheckReport(path, file, faults)); printed != nil {
+				if printed := printJSON(cmd, newCheckReport(path, file, faults, found)); printed != nil {
 					return printed
 				}
 			case err == nil:
-				return printSummary(cmd.OutOrStdout(), file)
+				if printed := printSummary(cmd.OutOrStdout(), file, found); printed != nil {
+					return printed
+				}
 			}
-			return faultsError(path, err)
+			return errors.Join(faultsError(path, err), found.err())
 		},
 	}
 	addConfigFlag(cmd, &path)
@@ -87,13 +95,18 @@ type checkReport struct {
 	Faults  config.Faults  `json:"faults"`
 	Gateway *checkGateway  `json:"gateway,omitempty"`
 	Engines []checkEngines `json:"engines,omitempty"`
+	Found   *foundReport   `json:"discovery,omitempty"`
+	Tenants []checkTenants `json:"tenants,omitempty"`
 }
 
 type checkGateway struct {
 	Name   string `json:"name"`
 	Source string `json:"source"`
 	Listen string `json:"listen"`
+	TLS    bool   `json:"tls"`
 	Admin  string `json:"admin"`
+
+	Metrics string `json:"metrics,omitempty"`
 }
 
 type checkEngines struct {
@@ -107,29 +120,54 @@ type checkEngines struct {
 	MaxInFlight int                 `json:"max_in_flight,omitempty"`
 }
 
-func newCheckReport(path string, f *config.File, faults config.Faults) checkReport {
-	r := checkReport{File: path, OK: f != nil, Faults: faults}
+type checkTenants struct {
+	Name            string              `json:"name"`
+	Keys            int                 `json:"keys"`
+	Priority        string              `json:"priority"`
+	Require         map[string][]string `json:"require,omitempty"`
+	Rate            *float64            `json:"rate"`              // null: unlimited
+	TokensPerMinute *float64            `json:"tokens_per_minute"` // null: unlimited
+}
+
+func newCheckReport(path string, f *config.File, faults config.Faults, found *foundReport) checkReport {
+	r := checkReport{File: path, OK: f != nil && found.err() == nil, Faults: faults, Found: found}
 	if faults == nil {
 		r.Faults = config.Faults{}
 	}
 	if f == nil {
 		return r
 	}
-	r.Gateway = &checkGateway{f.Gateway.Name, f.Gateway.Source, f.Listen.Address, f.Admin.Address}
-	for _, e := range f.Engines {
+	r.Gateway = &checkGateway{Name: f.Gateway.Name, Source: f.Gateway.Source, Listen: f.Listen.Address, TLS: f.Listen.TLS(),
+		Admin: f.Admin.Address, Metrics: f.Admin.MetricsAddress}
+	for _, e := range slices.Concat(f.Engines, found.engines()) {
 		r.Engines = append(r.Engines, checkEngines{e.Name, e.URL, e.Cluster, dialectOf(e), e.Models, e.Labels, e.Capacity, e.MaxInFlight})
 	}
+	r.Tenants = tenantRows(f)
 	return r
+}
+
+func tenantRows(f *config.File) (rows []checkTenants) {
+	for _, t := range f.Tenants {
+		rows = append(rows, checkTenants{t.Name, len(t.KeyHash), cmp.Or(t.Priority, protect.Standard.String()), t.Require, t.Rate, t.TokensPerMinute})
+	}
+	return rows
 }
 
 func dialectOf(e engine.Config) string { return cmp.Or(e.Dialect, engine.DialectAuto) }
 
 // printSummary shows what the file comes to.
-func printSummary(w io.Writer, f *config.File) error {
+func printSummary(w io.Writer, f *config.File, found *foundReport) error {
 	fmt.Fprintf(w, "gateway %s in %s\n", f.Gateway.Name, f.Gateway.Source)
-	fmt.Fprintf(w, "clients at http://%s, operators at http://%s\n\n", f.Listen.Address, f.Admin.Address)
+	scheme, scrapers := "http", ""
+	if f.Listen.TLS() {
+		scheme = "https"
+	}
+	if f.Admin.MetricsAddress != "" {
+		scrapers = ", scrapers at http://" + f.Admin.MetricsAddress
+	}
+	fmt.Fprintf(w, "clients at %s://%s, operators at http://%s%s\n\n", scheme, f.Listen.Address, f.Admin.Address, scrapers)
 	table := newTable(w, "ENGINE", "URL", "CLUSTER", "DIALECT", "MODELS", "CAPACITY", "MAX IN FLIGHT")
-	for _, e := range f.Engines {
+	for _, e := range slices.Concat(f.Engines, found.engines()) {
 		capacity, most, models := "not given", "learned", "asked from it"
 		if e.Capacity != nil {
 			capacity = strconv.FormatFloat(*e.Capacity, 'g', -1, 64) + "/s"
@@ -142,5 +180,40 @@ func printSummary(w io.Writer, f *config.File) error {
 		}
 		table.row(e.Name, e.URL, e.Cluster, dialectOf(e), models, capacity, most)
 	}
-	return table.print()
+	if err := table.print(); err != nil {
+		return err
+	}
+	if err := printTenants(w, tenantRows(f)); err != nil {
+		return err
+	}
+	return found.print(w)
+}
+
+// tenantsShown bounds the list for people; --json has all.
+const tenantsShown = 50
+
+func printTenants(w io.Writer, tenants []checkTenants) error {
+	if len(tenants) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	table := newTable(w, "TENANT", "KEYS", "PRIORITY", "REQUIRES", "REQUESTS", "TOKENS")
+	number := func(v *float64, unit string) string {
+		if v == nil {
+			return "unlimited"
+		}
+		return strconv.FormatFloat(*v, 'f', -1, 64) + unit
+	}
+	for _, t := range tenants[:min(len(tenants), tenantsShown)] {
+		var labels []string
+		for _, name := range slices.Sorted(maps.Keys(t.Require)) {
+			labels = append(labels, name+"="+strings.Join(t.Require[name], "+"))
+		}
+		table.row(t.Name, strconv.Itoa(t.Keys), t.Priority, cmp.Or(strings.Join(labels, ","), "nothing"), number(t.Rate, "/s"), number(t.TokensPerMinute, "/min"))
+	}
+	if err := table.print(); err != nil || len(tenants) <= tenantsShown {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "and %d more; --json lists all\n", len(tenants)-tenantsShown)
+	return err
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,7 +26,8 @@ type demoDocument struct {
 		Name     string
 		Requests int
 	}
-	TTFT struct{ P50, P95, P99 float64 } `json:"ttft_ms"`
+	TTFT     struct{ P50, P95, P99 float64 } `json:"ttft_ms"`
+	Policies []demoPolicyReport
 }
 
 func demoDocumentOf(t *testing.T, stdout string) (d demoDocument) {
@@ -38,6 +40,38 @@ func demoDocumentOf(t *testing.T, stdout string) (d demoDocument) {
 		t.Errorf("more than one document: %q", stdout)
 	}
 	return d
+}
+
+// checkPolicies is what holds for every run, however short.
+func checkPolicies(t *testing.T, d *demoDocument, used bool) {
+	t.Helper()
+	names, sum := "", 0
+	for _, p := range d.Policies {
+		names += p.Name + " "
+		sum += p.Requests
+		if used && !(p.Requests > 0 && p.MeanMS > 0 && p.P99MS >= p.MeanMS && p.MaxUtilisation > 0) || p.Errors != 0 {
+			t.Errorf("policy %+v", p)
+		}
+		if len(p.Weights) < len(demoWorld.clusters) {
+			t.Errorf("%s has weights of %d clusters", p.Name, len(p.Weights))
+		}
+		for source, weights := range p.Weights {
+			whole := 0.0
+			for _, w := range weights {
+				whole += w
+			}
+			if math.Abs(whole-1) > 0.01 {
+				t.Errorf("%s, %s: weights %v", p.Name, source, weights)
+			}
+		}
+	}
+	var want string
+	for _, c := range contestants {
+		want += c.name + " "
+	}
+	if names != want || sum != d.Requests {
+		t.Errorf("policies %swith %d requests, want %swith %d", names, sum, want, d.Requests)
+	}
 }
 
 func TestDemoEndsByItselfWithOneDocument(t *testing.T) {
@@ -56,9 +90,10 @@ func TestDemoEndsByItselfWithOneDocument(t *testing.T) {
 				t.Errorf("--for %s: engine %s was not used", length, e.Name)
 			}
 		}
-		if len(d.Engines) != len(demoEngines) || d.Requests == 0 || d.Requests != sum || *d.Errors != 0 {
+		if len(d.Engines) != len(demoWorld.clusters) || d.Requests == 0 || d.Requests != sum || *d.Errors != 0 {
 			t.Errorf("--for %s: %s", length, stdout)
 		}
+		checkPolicies(t, &d, length != "1ms")
 		if f := d.TTFT; !(f.P50 > 0 && f.P50 <= f.P95 && f.P95 <= f.P99) {
 			t.Errorf("--for %s: ttft %+v", length, f)
 		}
@@ -69,19 +104,18 @@ func TestDemoEndsByItselfWithOneDocument(t *testing.T) {
 // An answer that is cut is an error of the run, wherever it was cut.
 func TestDemoFailsWhereAnAnswerIsNotWhole(t *testing.T) {
 	t.Parallel()
-	engines := make([]demoEngine, len(demoEngines))
-	for i, e := range demoEngines {
-		e.TBOT = time.Millisecond
-		e.Faults = []enginetest.Fault{{Kind: enginetest.CutAfter, N: 3, P: 0.5}}
-		engines[i] = e
+	w := demoWorld
+	w.clusters = slices.Clone(w.clusters)
+	for i := range w.clusters {
+		w.clusters[i].engine.Faults = []enginetest.Fault{{Kind: enginetest.CutAfter, N: 3, P: 0.5}}
 	}
 	var errs logBook
-	d := &demo{engines: engines, length: 300 * time.Millisecond, logs: io.Discard, errs: &errs}
+	d := &demo{world: w, length: time.Second, logs: io.Discard, errs: &errs}
 	report, err := d.run(t.Context())
 	if err == nil || report == nil || report.Errors == 0 || report.Errors > report.Requests {
 		t.Errorf("error %v, report %+v", err, report)
 	}
-	if n := strings.Count(errs.String(), "penstock: demo: request "); n == 0 || n > errorsShown {
+	if n := strings.Count(errs.String(), "penstock: demo: request "); n == 0 || n > errorsShown*len(contestants) {
 		t.Errorf("%d failures shown:\n%s", n, &errs)
 	}
 }
@@ -93,7 +127,7 @@ func TestDemoShowsWhatHappens(t *testing.T) {
 	var out, errs logBook
 	ended := make(chan int, 1)
 	go func() { ended <- run(ctx, []string{"demo", "--log", t.TempDir() + "/gateway.log"}, &out, &errs) }()
-	for end := time.Now().Add(90 * time.Second); strings.Count(out.String(), "(p50/p95)") < len(demoEngines); {
+	for end := time.Now().Add(90 * time.Second); strings.Count(out.String(), " mean ") < 1; {
 		if time.Now().After(end) {
 			t.Fatalf("the show does not get to its end:\n%s%s", &out, &errs)
 		}
@@ -112,12 +146,13 @@ func TestDemoShowsWhatHappens(t *testing.T) {
 	text := out.String()
 	at := 0
 	for _, phrase := range []string{
-		"3 simulated engines and a gateway", "50.0%", "gateway.log",
+		"3 clusters, each with clients, a gateway and a simulated engine", "150ms", "This is B's gateway", "gateway.log",
 		"1. Three conversations", "x-penstock-engine: ", "x-penstock-affinity: opening", "its key falls into a slot of this engine", "tokens, 0 of them",
 		"2. The first conversation goes on", "this conversation was here before", "32 of them in the engine's cache",
 		"3. That engine goes away", " stops listening", "first tried on ", "dial_failed", "x-penstock-attempts: 2",
 		"12 of 12 other requests", "its key falls into a slot of this engine", "listens again and is in service",
-		"4. Your turn", "curl -N http://127.0.0.1:", "engines --admin 127.0.0.1:", "explain --table", "Ctrl-C ends it",
+		"4. Your turn", "curl -N http://127.0.0.1:", "engines --admin 127.0.0.1:", "explain --table", "5. The clusters' own clients",
+		"explain --table --admin ", " load ", "POLICY", "Where B's requests go", "Why, by the plan's prices",
 		" 0 errors", "The demo has ended",
 	} {
 		i := strings.Index(text[at:], phrase)
@@ -156,7 +191,7 @@ func tryPrintedCommands(t *testing.T, text string) {
 			}
 		}
 	}
-	if tried != 5 {
+	if tried != 6 {
 		t.Errorf("%d commands printed:\n%s", tried, text)
 	}
 }
@@ -183,11 +218,11 @@ func TestDemoUsage(t *testing.T) {
 // A part that ends by itself ends the demo with its reason.
 func TestDemoEndsWithAPartThatFails(t *testing.T) {
 	t.Parallel()
-	f, err := newDemoFleet(demoEngines, io.Discard)
+	f, err := newDemoFleet(demoWorld, contestant{name: "capacity"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.gateway.data.Listener.(*net.TCPListener).Close()
+	f.home().data.Listener.(*net.TCPListener).Close()
 	err = f.serve(t.Context(), func(ctx context.Context) error { <-ctx.Done(); return nil })
 	if err == nil || !strings.Contains(err.Error(), "gateway: ") {
 		t.Errorf("ended with %v", err)
@@ -214,7 +249,7 @@ func TestScreenRedrawsInPlace(t *testing.T) {
 	s := &screen{w: &out, tty: true}
 	s.redraw("one\ntwo\n")
 	s.redraw("three\n")
-	if want := "one\x1b[K\ntwo\x1b[K\n\x1b[2Athree\x1b[K\n"; out.String() != want {
+	if want := "\x1b[?7lone\x1b[K\ntwo\x1b[K\n\x1b[J\x1b[?7h\x1b[2A\x1b[?7lthree\x1b[K\n\x1b[J\x1b[?7h"; out.String() != want {
 		t.Errorf("wrote %q, want %q", out.String(), want)
 	}
 	if s.bold("x") != "x" || s.engine(1, "x") != "x" {
@@ -223,5 +258,23 @@ func TestScreenRedrawsInPlace(t *testing.T) {
 	s.colour = true
 	if s.bold("x") != "\x1b[1mx\x1b[0m" || s.engine(0, "x") == s.engine(1, "x") {
 		t.Error("engines are not told apart by colour")
+	}
+}
+
+// The demo of a fleet over a network: its leader is killed, another leads in a
+// later epoch, and no client sees anything of it.
+func TestDemoOfAFleet(t *testing.T) {
+	t.Parallel()
+	code, out, stderr := penstock(t, "demo", "--fleet", "--for", "26s", "--json")
+	if code != exitDone {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	var report demoReport
+	if err := json.Unmarshal([]byte(out), &report); err != nil || report.Fleet == nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	f := report.Fleet
+	if report.Errors != 0 || report.Requests < 300 || f.Killed == "" || f.Leader == "" || f.Leader == f.Killed || len(f.Epochs) != 2 || f.Epochs[1] <= f.Epochs[0] {
+		t.Errorf("%+v, fleet %+v\n%s", report, f, stderr)
 	}
 }

@@ -16,11 +16,15 @@ type engineRow struct {
 	Name     string    `json:"name"`
 	State    string    `json:"state"`
 	Reason   string    `json:"reason"`
+	Detail   string    `json:"detail"`
 	Since    time.Time `json:"since"`
 	InFlight int64     `json:"in_flight"`
+	Needs    string    `json:"attention"`
 	Models   []string  `json:"models"`
 	URL      string    `json:"url"`
 	Dialect  string    `json:"dialect"`
+	By       string    `json:"dialect_by"`
+	Version  string    `json:"version"`
 }
 
 func newEnginesCommand() *cobra.Command {
@@ -30,10 +34,12 @@ func newEnginesCommand() *cobra.Command {
 		Use:   "engines",
 		Short: "Show the engines of a running gateway and their state",
 		Long: `Ask a running gateway what it knows of its engines. "ready" takes traffic; any
-other state says why it does not, and since when.
+other state says why it does not, and since when. With a command it takes an
+engine out and back: cordon, drain, uncordon.
 
 IN FLIGHT counts the requests that this gateway has on the engine now. MODELS
-are those configured, else what the engine lists.`,
+are those configured, else what the engine lists. DIALECT is the kind of engine
+with its version where it tells, and KNOWN BY what gave it away.`,
 		Example: `  penstock engines
   penstock engines --admin 127.0.0.1:9081
   penstock engines --json | jq -r '.[] | select(.state != "ready") | .name'`,
@@ -58,24 +64,43 @@ are those configured, else what the engine lists.`,
 	}
 	addAdminFlag(cmd, &admin)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the gateway's JSON document")
+	cmd.AddCommand(newCordonCommand(), newDrainCommand(), newUncordonCommand())
 	return cmd
 }
 
 func printEngines(w io.Writer, rows []engineRow, now time.Time) error {
-	t := newTable(w, "ENGINE", "STATE", "REASON", "SINCE", "IN FLIGHT", "MODELS", "URL", "DIALECT")
+	t := newTable(w, "ENGINE", "STATE", "REASON", "SINCE", "IN FLIGHT", "MODELS", "URL", "DIALECT", "KNOWN BY")
 	ready := 0
 	for _, r := range rows {
 		if r.State == "ready" {
 			ready++
 		}
-		t.row(r.Name, r.State, r.Reason, ago(r.Since, now), strconv.FormatInt(r.InFlight, 10),
-			someOf(r.Models), r.URL, r.Dialect)
+		t.row(r.Name, r.State, withDetail(r.Reason, r.Detail), ago(r.Since, now), strconv.FormatInt(r.InFlight, 10),
+			someOf(r.Models), r.URL, strings.TrimSpace(r.Dialect+" "+r.Version), r.By)
 	}
 	if err := t.print(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%d of %d ready\n", ready, len(rows))
-	return err
+	if _, err := fmt.Fprintf(w, "\n%d of %d ready\n", ready, len(rows)); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if r.Needs == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "%s needs attention: %s\n", r.Name, r.Needs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withDetail is a reason with what lies behind it.
+func withDetail(reason, detail string) string {
+	if detail == "" {
+		return reason
+	}
+	return reason + ": " + detail
 }
 
 // someOf lists the first models; an engine with many adapters has hundreds.

@@ -50,6 +50,37 @@ ATTEMPT  ENGINE  OUTCOME  TOOK
 	}
 }
 
+// A record whose bounds do not allow what it says is found out.
+func TestReplayFindsAnotherAnswer(t *testing.T) {
+	record := func(first string) string {
+		return `{"id": "r", "engine": "b1", "why": "alternate", "candidates": [
+			{"engine": "a1", "state": "at_bound", "in_flight": ` + first + `, "bound": 4, "share": 0.5, "component_in_flight": 1, "cap": 9},
+			{"engine": "b1", "state": "picked", "in_flight": 3, "bound": 9, "share": 0, "component_in_flight": 1, "cap": 9}]}`
+	}
+	addr := adminAnswering(t, map[string]string{"/requests/good": record("6"), "/requests/bad": record("5"), "/requests/old": `{"id": "old", "candidates": [{"engine": "a1", "in_flight": 1, "bound": 2, "state": "picked"}]}`})
+	code, stdout, stderr := penstock(t, "explain", "good", "--replay", "--admin", addr)
+	want := `request  r
+replay   b1 (alternate)
+record   b1
+
+STEP  ENGINE  IN FLIGHT  BOUND  SO
+1     a1      6          6      has no room
+2     b1      3          9      takes it
+`
+	if code != exitDone || stderr != "" || stdout != want {
+		t.Errorf("exit %d, stderr %q, stdout\n%swant\n%s", code, stderr, stdout, want)
+	}
+	if code, _, stderr := penstock(t, "explain", "bad", "--replay", "--admin", addr); code != exitFailed || !strings.Contains(stderr, `comes to "a1"`) {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+	if code, _, stderr := penstock(t, "explain", "old", "--replay", "--admin", addr); code != exitFailed || !strings.Contains(stderr, "older gateway") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+	if code, _, _ := penstock(t, "explain", "--table", "--replay", "--admin", addr); code != exitUsage {
+		t.Errorf("--table --replay: exit %d", code)
+	}
+}
+
 func TestExplainRequestThatFailedOrStillRuns(t *testing.T) {
 	addr := adminAnswering(t, map[string]string{
 		"/requests/refused": `{"id": "refused", "model": "m", "key_source": "none", "key": 0, "candidates": null, "attempts": null,
@@ -82,6 +113,7 @@ ATTEMPT  ENGINE  OUTCOME                            TOOK
 }
 
 func TestExplainTable(t *testing.T) {
+	explainedAt := time.Date(2026, 11, 30, 12, 0, 1, 0, time.UTC).Local().Format("15:04:05")
 	for _, c := range []struct{ document, want string }{
 		{`{"version": 12, "reason": "engine c1 joined", "policy": "capacity", "later": 1, "weights": [
 			{"source": "us", "class": "n", "engine": "a1", "weight": 1},
@@ -98,6 +130,47 @@ us      m      a1      75.0%   ###############
 "       "      b1      25.0%   #####
 "       "      c1      0.0%    .
 us      n      a1      100.0%  ####################
+`},
+		{`{"version": 9, "reason": "plan", "policy": "optimal", "certificate": {"objective": 10, "bound": 10, "gap": 0, "damping": 0.004},
+			"weights": [{"source": "us", "class": "m", "engine": "a1", "weight": 0.75}, {"source": "us", "class": "m", "engine": "b1", "weight": 0.25}],
+			"shed": [{"source": "us", "class": "m", "priority": "sheddable", "fraction": 0.125}],
+			"plan": {"epoch": 1, "version": 3, "leads": true, "uncalibrated": ["c1"],
+				"engines": [{"engine": "a1", "load": 12, "capacity": 16, "latency_ms": 412, "price_ms": 90, "capacity_price_ms": 30}, {"engine": "b1", "load": 4, "capacity": 0, "latency_ms": 0}],
+				"rows": [{"source": "us", "class": "m", "why": {"text": ["75.0% to a1: near.", "25.0% to b1: far."],
+					"options": [{"engine": "a1", "weight": 0.75, "network_ms": 1, "latency_ms": 412, "price_ms": 90, "marginal_ms": 503}]}}, {"source": "eu", "class": "m"}]},
+			"changes": [{"version": 9, "at": "2026-11-30T12:00:01Z", "reason": "plan", "causes": ["demand for m at us from 3 to 16 requests/s"],
+				"moves": [{"class": "m", "share": 0.05, "slots": 0.05, "engines": [{"engine": "a1", "from": 0.8, "to": 0.75}, {"engine": "b1", "from": 0.2, "to": 0.25}]}]},
+				{"version": 8, "at": "2026-11-30T12:00:01Z", "reason": "drained", "causes": [], "moves": []}]}`,
+			`table        9
+policy       optimal
+reason       plan
+certificate  gap 0 (objective 10, bound 10); what moves slowly costs 0.4% on top
+unknown yet  c1
+
+SOURCE  CLASS  ENGINE  WEIGHT
+us      m      a1      75.0%  ###############
+"       "      b1      25.0%  #####
+
+REFUSED AT  CLASS  PRIORITY   SHARE
+us          m      sheddable  12.5%
+
+m from us
+  75.0% to a1: near.
+  25.0% to b1: far.
+
+  ENGINE  WEIGHT  WAY     TIME THERE  PRICE  ONE MORE COSTS
+  a1      75.0%   1.0 ms  412 ms      90 ms  503 ms
+
+ENGINE  PLANNED LOAD  CAPACITY  USED   TIME THERE  MORE CAPACITY SAVES
+a1      12/s          16/s      75.0%  412 ms      30 ms a request
+b1      4/s           0/s       0.0%   -           -
+
+table 9, ` + explainedAt + `, plan
+  because of: demand for m at us from 3 to 16 requests/s
+  5.0% of m moves: a1 80.0% to 75.0%, b1 20.0% to 25.0%
+
+table 8, ` + explainedAt + `, drained
+  no weight moves
 `},
 		{`{"version": 1, "policy": "optimal", "reason": "start", "weights": [], "certificate": {"objective": 1234.5, "bound": 1234.4, "gap": 8.1e-7}}`,
 			`table        1

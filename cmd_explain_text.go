@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"penstock/route"
 )
 
 // print is the record for people: first what became of the request, then what
@@ -20,9 +22,12 @@ func (r requestRecord) print(w io.Writer) error {
 	}
 	facts.add("model", r.asked())
 	facts.add("class", r.Class)
+	facts.add("tenant", join(", ", r.Tenant, r.Priority))
 	facts.add("source", r.Source)
 	facts.add("key", r.keyText())
 	facts.add("served by", join(": ", cmp.Or(r.Engine, "no engine"), r.Why))
+	facts.add("rule", ruleText(r.Rule))
+	facts.add("planned", r.plannedText())
 	facts.add("outcome", r.ended())
 	facts.add("usage", usageText(r.Usage))
 	if err := facts.print(); err != nil {
@@ -34,11 +39,36 @@ func (r requestRecord) print(w io.Writer) error {
 	return r.printAttempts(w)
 }
 
+// ruleText says how engines are picked, where that is not the planned way.
+func ruleText(name string) string {
+	for r := route.RulePlanned; r <= route.RulePrefix; r++ {
+		if r.String() == name && r.Explain() != "" {
+			return strings.ReplaceAll(name, "_", "-") + ": " + r.Explain()
+		}
+	}
+	return ""
+}
+
 func (r requestRecord) asked() string {
 	if r.Stream {
 		return join(", ", r.Model, "streamed")
 	}
 	return r.Model
+}
+
+// plannedText says what the table had in mind.
+func (r requestRecord) plannedText() string {
+	if r.Table == 0 {
+		return ""
+	}
+	text := "by table " + strconv.FormatUint(r.Table, 10)
+	if p := r.Planned; p != nil {
+		text += ", which gives " + cmp.Or(r.Engine, "it") + " " + share(&p.Share) + " of this class"
+		if p.RunnerUp != "" {
+			text += "; next would be " + p.RunnerUp + ", " + ms(&p.Dearer) + " dearer"
+		}
+	}
+	return text
 }
 
 func (r requestRecord) keyText() string {
@@ -97,44 +127,6 @@ func (r requestRecord) printAttempts(w io.Writer) error {
 		t.row(strconv.Itoa(i+1), a.Engine, join(": ", cmp.Or(a.Outcome, "running"), a.Cause), ms(a.Ms))
 	}
 	return t.print()
-}
-
-// print is the table for people: what made it, then the weights of each source
-// and class with the heaviest first.
-func (t routingTable) print(w io.Writer) error {
-	facts := newFacts(w)
-	facts.add("table", strconv.FormatUint(t.Version, 10))
-	facts.add("policy", t.Policy)
-	facts.add("reason", t.Reason)
-	if c := t.Certificate; c != nil {
-		facts.add("certificate", fmt.Sprintf("gap %.2g (objective %.6g, bound %.6g)", c.Gap, c.Objective, c.Bound))
-	} else {
-		facts.add("certificate", "none: this policy does not solve for the optimum, or has not yet")
-	}
-	if err := facts.print(); err != nil {
-		return err
-	}
-	if len(t.Weights) == 0 {
-		_, err := fmt.Fprintln(w, "\nno weights yet: no class has been asked for")
-		return err
-	}
-	fmt.Fprintln(w)
-	rows := slices.Clone(t.Weights)
-	slices.SortFunc(rows, func(a, b weight) int {
-		return cmp.Or(strings.Compare(a.Source, b.Source), strings.Compare(a.Class, b.Class),
-			cmp.Compare(b.Weight, a.Weight), strings.Compare(a.Engine, b.Engine))
-	})
-	lines := newTable(w, "SOURCE", "CLASS", "ENGINE", "WEIGHT")
-	for i, r := range rows {
-		source, class := r.Source, r.Class
-		if i > 0 && rows[i-1].Source == r.Source && rows[i-1].Class == r.Class {
-			source, class = `"`, `"`
-		}
-		const width = 20 // of a bar that means all
-		bar := strings.Repeat("#", min(max(int(r.Weight*width+0.5), 0), width))
-		lines.row(source, class, r.Engine, share(&r.Weight), cmp.Or(bar, "."))
-	}
-	return lines.print()
 }
 
 // facts are name and value pairs, one a line; a fact without a value is left out.

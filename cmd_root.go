@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 const rootHelp = `Penstock stands between the clients of an LLM fleet and its inference engines
@@ -55,8 +56,8 @@ func newRootCommand(stdout, stderr io.Writer) *cobra.Command {
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(newCheckCommand(), newDemoCommand(), newEnginesCommand(), newExplainCommand(), newServeCommand(),
-		newSimCommand(), newVersionCommand())
+	root.AddCommand(newBenchCommand(), newCheckCommand(), newDemoCommand(), newEnginesCommand(), newExplainCommand(), newFitCommand(), newFleetCommand(), newHashKeyCommand(), newProfileCommand(), newReportCommand(), newServeCommand(),
+		newSimCommand(), newSimulateCommand(), newSolveCommand(), newTraceCommand(), newVersionCommand())
 	root.SetHelpCommand(newHelpCommand(root))
 	root.InitDefaultCompletionCmd()
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err.Error()} })
@@ -106,6 +107,7 @@ func finish(cmd *cobra.Command) {
 			return nil
 		}
 	}
+	completeNothing(cmd)
 	for _, c := range slices.Clone(cmd.Commands()) {
 		if c.Name() == "powershell" {
 			cmd.RemoveCommand(c)
@@ -113,6 +115,23 @@ func finish(cmd *cobra.Command) {
 		}
 		finish(c)
 	}
+}
+
+// completeNothing keeps a shell from offering files where none is wanted. A
+// command that takes a file says so by a ValidArgsFunction, a flag by
+// MarkFlagFilename.
+func completeNothing(cmd *cobra.Command) {
+	if cmd.ValidArgsFunction == nil && !cmd.HasSubCommands() {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		_, takesFile := f.Annotations[cobra.BashCompFilenameExt]
+		if _, has := cmd.GetFlagCompletionFunc(f.Name); !has && !takesFile {
+			if err := cmd.RegisterFlagCompletionFunc(f.Name, cobra.NoFileCompletions); err != nil {
+				panic(err) // it has none yet
+			}
+		}
+	})
 }
 
 // newHelpCommand is cobra's, but a command that does not exist is an error.

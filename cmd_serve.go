@@ -19,16 +19,36 @@ func newServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve --config FILE",
 		Short: "Run a gateway in front of the engines of a configuration file",
-		Long: `Run a gateway. Once it accepts requests it writes one log line with "msg":"ready",
-"address" and "admin" (the real ports) to stderr; the log is one JSON object a line.
+		Long: `Run a gateway. Once it accepts requests it writes one log line with
+"msg":"ready", "address", "admin" and, where there is one, "metrics" (the real
+ports) to stderr; the log is one JSON object a line.
 
 Signals
-  SIGTERM, SIGINT  drain: not ready at once, new requests still served for 5 s, then
-                   no new ones; streams have 120 s to finish. A second signal ends now.
-  SIGHUP           read the file again; a bad one is refused and the old stays in use
-                   (as POST /-/reload on the admin listener).
 
-config.toml.example explains every key; 'penstock check' shows every fault of a file.`,
+  SIGTERM, SIGINT  drain: not ready at once, new requests still served for 5 s,
+                   then no new ones; streams have 120 s to finish. A second
+                   signal ends now.
+  SIGHUP           read the file again; a bad one is refused and the old stays
+                   in use (as POST /-/reload on the admin listener).
+
+Files
+
+  Those of listen.tls_cert and tls_key, and those of discovery.file_sd, are
+  followed while the gateway runs: a new one that can be used is in use within
+  seconds, without a signal. All others are read at a start and a reload.
+
+Environment
+
+  GOMEMLIMIT       nine tenths of the cgroup's memory limit unless it is set
+                   ("off" for no limit); request bodies together hold at most a
+                   quarter of it, then 503 overloaded.
+  NOTIFY_SOCKET    set by systemd (Type=notify): it is told of the start, the
+                   end of a reload and the drain, and with WatchdogSec= of life.
+  ${NAME}          in the file is the environment variable of that name.
+
+Exit code 0 after a drain, 1 if the file or a listener cannot be used.
+config.toml.example explains every key; 'penstock check' shows every fault of a
+file.`,
 		Example: `  penstock serve --config penstock.toml
   curl -N http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \
     -d '{"model":"m","stream":true,"messages":[{"role":"user","content":"hello"}]}'`,
@@ -45,11 +65,16 @@ config.toml.example explains every key; 'penstock check' shows every fault of a 
 			if err != nil {
 				return err
 			}
+			setCollector()
+			limit, from := setMemoryLimit(os.DirFS("/"))
 			g, err := newGateway(file, path, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			setCollector()
+			g.log.Info("memory limit", "bytes", limit, "from", from)
+			if g.manager, err = newServiceManager(os.Getenv); err != nil {
+				return err
+			}
 			log.SetFlags(0)
 			log.SetOutput(standardLog{g.log})
 			ctx, now, release := g.follow(cmd.Context(), signals)
@@ -57,7 +82,7 @@ config.toml.example explains every key; 'penstock check' shows every fault of a 
 			return g.run(ctx, now)
 		},
 	}
-	cmd.Flags().StringVar(&path, "config", "", "the configuration file")
+	addConfigFlag(cmd, &path)
 	return cmd
 }
 

@@ -52,9 +52,9 @@ func adminAnswering(t *testing.T, answers map[string]string) string {
 
 func TestWrongUsageIsExit2WithReasonAndHint(t *testing.T) {
 	for _, c := range []struct{ args, reason, hint string }{
-		{"", "want a command: check, ", "penstock --help"},
+		{"", "want a command: bench, check, ", "penstock --help"},
 		{"chek", `unknown command "chek"; did you mean check?`, "penstock --help"},
-		{"fly", `unknown command "fly"; there are check, `, "penstock --help"},
+		{"juggle", `unknown command "juggle"; there are bench, check, `, "penstock --help"},
 		{"help fly", `unknown command "fly"`, "penstock help --help"},
 		{"--fly", "unknown flag: --fly", "penstock --help"},
 		{"check", "check needs a configuration: --config FILE", "penstock check --help"},
@@ -98,11 +98,63 @@ func TestEveryCommandTeaches(t *testing.T) {
 		if ours && (cmd.Long == "" || cmd.Example == "" && cmd.HasParent()) {
 			t.Errorf("%s has no long help or no example", cmd.CommandPath())
 		}
+		for line := range strings.Lines(cmd.Long) {
+			if table := strings.HasPrefix(line, "  "); ours && (!table && len(line) > 90 || strings.Contains(line, "\t")) {
+				t.Errorf("%s: %q is long for a terminal", cmd.CommandPath(), line)
+			}
+		}
+		if ours {
+			examplesParse(t, cmd)
+		}
 		for _, c := range cmd.Commands() {
 			walk(c)
 		}
 	}
 	walk(newRootCommand(io.Discard, io.Discard))
+}
+
+// examplesParse fails on an example with a flag that its command does not have.
+func examplesParse(t *testing.T, cmd *cobra.Command) {
+	t.Helper()
+	for line := range strings.Lines(cmd.Example) {
+		line, isOurs := strings.CutPrefix(strings.TrimSpace(line), "penstock ")
+		if !isOurs {
+			continue
+		}
+		line, _, _ = strings.Cut(line, " | ")
+		line, _, _ = strings.Cut(line, " && ")
+		line, _, _ = strings.Cut(line, " < ")
+		line, _, _ = strings.Cut(line, " > ")
+		named, rest, err := newRootCommand(io.Discard, io.Discard).Find(strings.Fields(line))
+		if err != nil || named.CommandPath() != cmd.CommandPath() && !strings.HasPrefix(named.CommandPath(), cmd.CommandPath()) {
+			t.Errorf("%s: the example %q is of another command: %v", cmd.CommandPath(), line, err)
+		} else if err := named.ParseFlags(rest); err != nil {
+			t.Errorf("%s: the example %q: %v", cmd.CommandPath(), line, err)
+		} else if err := named.ValidateArgs(named.Flags().Args()); err != nil {
+			t.Errorf("%s: the example %q: %v", cmd.CommandPath(), line, err)
+		}
+	}
+}
+
+// A shell offers files where a file is wanted, and nowhere else.
+func TestCompletionOffers(t *testing.T) {
+	const files, toml, nothing = ":0", ":8", ":4" // cobra's directives
+	for line, want := range map[string]string{
+		"serve --config ": toml, "check --config ": toml, "demo --log ": files,
+		"serve ": nothing, "check ": nothing, "sim ": nothing, "sim --listen ": nothing, "sim --ttft ": nothing, "demo ": nothing,
+		"version ": nothing, "explain ": nothing, "engines --admin ": nothing, "engines drain --wait ": nothing, "help ": nothing,
+	} {
+		words := strings.Split(line, " ")
+		code, stdout, _ := penstock(t, append([]string{"__complete"}, words...)...)
+		lines := strings.Split(strings.TrimSpace(stdout), "\n")
+		if got := lines[len(lines)-1]; code != exitDone || got != want {
+			t.Errorf("%q: exit %d, %q, want %s", line, code, stdout, want)
+		}
+	}
+	_, stdout, _ := penstock(t, "__complete", "serve", "--")
+	if !strings.Contains(stdout, "--config") {
+		t.Errorf("flags of serve: %q", stdout)
+	}
 }
 
 func TestCompletionScripts(t *testing.T) {
@@ -239,7 +291,7 @@ func TestEngines(t *testing.T) {
 	now := time.Now().UTC()
 	since := func(d time.Duration) string { return now.Add(-d).Format(time.RFC3339Nano) }
 	document := `[
-  {"name": "a1", "url": "http://h:1", "cluster": "us", "dialect": "vllm", "models": ["m"], "state": "ready", "reason": "healthy",
+  {"name": "a1", "url": "http://h:1", "cluster": "us", "dialect": "vllm", "dialect_by": "configured", "version": "0.32.0", "models": ["m"], "state": "ready", "reason": "healthy",
    "since": "` + since(75*time.Minute+time.Second) + `", "in_flight": 7, "of_a_later_build": {"x": 1}},
   {"name": "b1", "url": "http://h:2", "cluster": "us", "models": ["a", "b\u001b[2Jc", "c", "d", "e"], "state": "down", "reason": "connection refused",
    "since": "` + since(5*time.Second+time.Millisecond) + `", "in_flight": 0},
@@ -247,10 +299,10 @@ func TestEngines(t *testing.T) {
 ]`
 	addr := adminAnswering(t, map[string]string{"/engines": document})
 	code, stdout, stderr := penstock(t, "engines", "--admin", addr)
-	want := `ENGINE  STATE     REASON              SINCE  IN FLIGHT  MODELS                  URL         DIALECT
-a1      ready     healthy             1h 15m 7          m                       http://h:1  vllm
-b1      down      connection refused  5s     0          a,b?[2Jc,c and 2 more   http://h:2  -
-c1      starting  -                   -      0          -                       http://h:3  -
+	want := `ENGINE  STATE     REASON              SINCE  IN FLIGHT  MODELS                  URL         DIALECT      KNOWN BY
+a1      ready     healthy             1h 15m 7          m                       http://h:1  vllm 0.32.0  configured
+b1      down      connection refused  5s     0          a,b?[2Jc,c and 2 more   http://h:2  -            -
+c1      starting  -                   -      0          -                       http://h:3  -            -
 
 1 of 3 ready
 `

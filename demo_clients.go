@@ -8,23 +8,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"penstock/engine/enginetest"
 )
 
-// demoClient talks to the gateway as any client does: HTTP, streaming.
+// demoClient talks to a gateway as any client does: HTTP, streaming.
 type demoClient struct {
-	http   *http.Client
-	url    string
-	seen   *tally
-	opened atomic.Int64 // conversations so far
+	http *http.Client
+	url  string
+	seen *tally
 }
 
 func newDemoClient(address string, seen *tally) *demoClient {
@@ -39,6 +35,14 @@ type chatMessage struct {
 	Content string `json:"content"`
 }
 
+// question is what is asked.
+type question struct {
+	talk    []chatMessage
+	words   int       // of the answer
+	require string    // labels that the engine must have; "" = none
+	due     time.Time // from which on the answer's time counts; zero: from now
+}
+
 // told is one answer as the client saw it.
 type told struct {
 	id, engine, affinity string
@@ -49,6 +53,9 @@ type told struct {
 	prompt, cached       int // tokens
 }
 
+// errShed is an answer of 429: the gateway refused on purpose.
+var errShed = errors.New("shed")
+
 // onlooker sees an answer arrive. Its functions may be nil.
 type onlooker struct {
 	begin func(engine string)
@@ -57,8 +64,8 @@ type onlooker struct {
 
 // ask sends a conversation and reads the answer to its end. What is not whole,
 // or not the answer to this request, is an error. It counts both.
-func (c *demoClient) ask(ctx context.Context, talk []chatMessage, words int, see onlooker) (told, error) {
-	a, err := c.stream(ctx, talk, words, see)
+func (c *demoClient) ask(ctx context.Context, q question, see onlooker) (told, error) {
+	a, err := c.stream(ctx, q, see)
 	if ctx.Err() != nil {
 		return a, ctx.Err() // broken off from here: no failure of anybody's
 	}
@@ -66,8 +73,8 @@ func (c *demoClient) ask(ctx context.Context, talk []chatMessage, words int, see
 	return a, err
 }
 
-func (c *demoClient) stream(ctx context.Context, talk []chatMessage, words int, see onlooker) (a told, err error) {
-	body, err := json.Marshal(map[string]any{"model": demoModel, "stream": true, "max_tokens": words, "messages": talk,
+func (c *demoClient) stream(ctx context.Context, q question, see onlooker) (a told, err error) {
+	body, err := json.Marshal(map[string]any{"model": demoModel, "stream": true, "max_tokens": q.words, "messages": q.talk,
 		"stream_options": map[string]bool{"include_usage": true}})
 	if err != nil {
 		return a, err
@@ -77,7 +84,13 @@ func (c *demoClient) stream(ctx context.Context, talk []chatMessage, words int, 
 		return a, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	begin := time.Now()
+	if q.require != "" {
+		req.Header.Set("X-Penstock-Require", q.require)
+	}
+	begin := q.due
+	if begin.IsZero() {
+		begin = time.Now()
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return a, err
@@ -86,6 +99,10 @@ func (c *demoClient) stream(ctx context.Context, talk []chatMessage, words int, 
 	h := resp.Header
 	a = told{id: h.Get("X-Request-Id"), engine: h.Get("X-Penstock-Engine"), affinity: h.Get("X-Penstock-Affinity")}
 	a.attempts, _ = strconv.Atoi(h.Get("X-Penstock-Attempts"))
+	if resp.StatusCode == http.StatusTooManyRequests {
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1000))
+		return a, errShed
+	}
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
 		return a, fmt.Errorf("request %s: status %s: %s", a.id, resp.Status, firstLine(text))
@@ -170,61 +187,17 @@ type chatEvent struct {
 	Error *struct{ Message string } `json:"error"`
 }
 
-// crowd is people who hold one conversation after the other.
-type crowd struct {
-	client *demoClient
-	people int
-	turns  int           // of a conversation
-	words  int           // of an answer: from this to twice as many
-	pause  time.Duration // before the next turn, on average
-}
-
-// talk lasts until over ends; turns that were begun are then finished.
-func (c crowd) talk(ctx, over context.Context) {
-	var people sync.WaitGroup
-	for range c.people {
-		people.Go(func() {
-			for over.Err() == nil {
-				c.converse(ctx, over)
-			}
-		})
-	}
-	people.Wait()
-}
-
-// crowdTopics open the conversations of the crowd, each with its number.
-var crowdTopics = [...]string{
-	"Please summarise the minutes of the meeting about the new water intake and list who promised to do what until when.",
-	"Write a reply to a customer whose parcel was left in the rain, with an apology and two ways in which we can make up for it.",
-	"Explain to a new colleague how the turbines are started after an inspection, one step after the other, with what to check.",
-	"Translate the safety notice at the upper gate into plain words that visitors of all ages understand at the first reading.",
-}
-
-func (c crowd) converse(ctx, over context.Context) {
-	n := c.client.opened.Add(1)
-	talk := []chatMessage{{"user", fmt.Sprintf("Conversation %d. %s", n, crowdTopics[n%int64(len(crowdTopics))])}}
-	for turn := 1; ; turn++ {
-		a, err := c.client.ask(ctx, talk, c.words+rand.IntN(c.words+1), onlooker{})
-		pause := c.pause/2 + time.Duration(rand.Int64N(int64(c.pause)))
-		if !rest(over, pause) || err != nil || turn == c.turns {
-			return
-		}
-		talk = append(talk, chatMessage{"assistant", a.text}, chatMessage{"user", fmt.Sprintf("Thank you. Now point %d in more detail, please.", turn)})
-	}
-}
-
-// useAll opens conversations until every engine has served one. A conversation
-// goes to each engine with the probability of its weight, so that a few do.
-func (c *demoClient) useAll(ctx context.Context, engines []string) error {
+// useAll opens conversations until every engine has served one.
+func useAll(ctx context.Context, clients []*demoClient, seen *tally) error {
 	const enough = 500
-	for range enough {
-		if c.seen.used(engines) || ctx.Err() != nil {
+	for n := range enough {
+		if seen.used() || ctx.Err() != nil {
 			return nil
 		}
-		n := c.opened.Add(1)
-		if _, err := c.ask(ctx, []chatMessage{{"user", fmt.Sprintf("Conversation %d. Hello.", n)}}, 4, onlooker{}); err != nil {
+		hello := question{talk: []chatMessage{{"user", fmt.Sprintf("Hello for the %d. time.", n+1)}}, words: 4}
+		if _, err := clients[n%len(clients)].ask(ctx, hello, onlooker{}); err != nil {
 			return nil // counted
 		}
 	}
-	return fmt.Errorf("an engine was not used in %d conversations", c.opened.Load())
+	return fmt.Errorf("an engine was not used in %d conversations", enough)
 }

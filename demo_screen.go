@@ -48,17 +48,17 @@ func (s *screen) engine(i int, name string) string {
 	return s.style(colours[max(i, 0)%len(colours)], name)
 }
 
-// redraw replaces the block that it drew last, on a terminal; its lines must
-// be shorter than the terminal is wide.
+// redraw replaces the block that it drew last, on a terminal.
 func (s *screen) redraw(block string) {
 	if s.drawn > 0 {
 		fmt.Fprintf(s.w, "\x1b[%dA", s.drawn)
 	}
 	s.drawn = 0
 	var out strings.Builder
+	out.WriteString("\x1b[?7l") // what is wider than the terminal is cut, not wrapped
 	for line := range strings.Lines(block) {
 		out.WriteString(strings.TrimSuffix(line, "\n") + "\x1b[K\n")
 		s.drawn++
 	}
-	fmt.Fprint(s.w, out.String())
+	fmt.Fprint(s.w, out.String()+"\x1b[J\x1b[?7h") // and what was below it is gone
 }

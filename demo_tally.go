@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -9,35 +10,31 @@ import (
 	"time"
 )
 
-// tally counts what the demo's clients saw. Safe for concurrent use.
+// tally counts what clients saw. Safe for concurrent use.
 type tally struct {
-	errs io.Writer
+	errs    io.Writer
+	engines []string
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards what is below
 	requests int
 	errors   int
-	all      samples
-	engines  []*engineTally // as configured
-}
-
-type engineTally struct {
-	name     string
-	requests int
-	first    samples
+	shed     int
+	moved    int               // turns that another engine took than the one before
+	served   map[string]int    // answers by engine
+	last     map[string]string // engine of a conversation's latest answer
+	sum      time.Duration     // of the answers' times
+	total    samples           // request to last word
+	first    samples           // request to first word
 }
 
 const (
-	engineSamples = 512     // latest times to first word of one engine
-	allSamples    = 1 << 16 // and of all together
+	latestAnswers = 1 << 16 // of which times are kept
 	errorsShown   = 5
 )
 
-func newTally(engines []demoEngine, errs io.Writer) *tally {
-	t := &tally{errs: errs, all: samples{most: allSamples}}
-	for _, e := range engines {
-		t.engines = append(t.engines, &engineTally{name: e.Name, first: samples{most: engineSamples}})
-	}
-	return t
+func newTally(engines []string, errs io.Writer) *tally {
+	return &tally{errs: errs, engines: engines, served: make(map[string]int), last: make(map[string]string),
+		total: samples{most: latestAnswers}, first: samples{most: latestAnswers}}
 }
 
 // add counts one request.
@@ -45,31 +42,64 @@ func (t *tally) add(a told, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.requests++
-	if err != nil {
+	switch {
+	case errors.Is(err, errShed):
+		t.shed++
+	case err != nil:
 		if t.errors++; t.errors <= errorsShown {
 			fmt.Fprintf(t.errs, "penstock: demo: %v\n", err)
 		}
-		return
-	}
-	t.all.add(a.first)
-	for _, e := range t.engines {
-		if e.name == a.engine {
-			e.requests++
-			e.first.add(a.first)
-		}
+	default:
+		t.first.add(a.first)
+		t.total.add(a.total)
+		t.sum += a.total
+		t.served[a.engine]++
 	}
 }
 
-// used reports whether every one of the engines has served a request.
-func (t *tally) used(engines []string) bool {
+// turn counts where a conversation's latest turn was answered; none follows
+// the last.
+func (t *tally) turn(conversation, engine string, last bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, e := range t.engines {
-		if e.requests == 0 && slices.Contains(engines, e.name) {
-			return false
-		}
+	if before, ok := t.last[conversation]; ok && before != engine {
+		t.moved++
 	}
-	return true
+	t.last[conversation] = engine
+	if last {
+		delete(t.last, conversation)
+	}
+}
+
+// used reports whether every engine has served a request.
+func (t *tally) used() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !slices.ContainsFunc(t.engines, func(name string) bool { return t.served[name] == 0 })
+}
+
+// figures are a tally at one moment; times in ms.
+type figures struct {
+	requests, errors, shed, moved int
+	served                        map[string]int
+	mean, p99                     float64
+	first                         []time.Duration // sorted
+}
+
+func (t *tally) figures() figures {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := figures{requests: t.requests, errors: t.errors, shed: t.shed, moved: t.moved, served: make(map[string]int),
+		p99: quantile(t.total.sorted(), 0.99), first: t.first.sorted()}
+	answers := 0
+	for name, n := range t.served {
+		f.served[name] = n
+		answers += n
+	}
+	if answers > 0 {
+		f.mean = t.sum.Seconds() * 1000 / float64(answers)
+	}
+	return f
 }
 
 // demoReport is what demo --json prints.
@@ -78,13 +108,13 @@ type demoReport struct {
 	Errors   int                `json:"errors"`
 	Engines  []demoEngineReport `json:"engines"`
 	TTFT     demoTTFT           `json:"ttft_ms"`
+	Policies []demoPolicyReport `json:"policies,omitempty"`
+	Fleet    *joinedReport      `json:"fleet,omitempty"` // of demo --fleet
 }
 
 type demoEngineReport struct {
 	Name     string `json:"name"`
 	Requests int    `json:"requests"`
-
-	p50, p95 float64 // of the time to the first word in ms, of the latest answers
 }
 
 // demoTTFT is the time from a request to the first word of its answer, in ms.
@@ -94,14 +124,41 @@ type demoTTFT struct {
 	P99 float64 `json:"p99"`
 }
 
-func (t *tally) report() *demoReport {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	all := t.all.sorted()
-	r := &demoReport{Requests: t.requests, Errors: t.errors, TTFT: demoTTFT{quantile(all, 0.50), quantile(all, 0.95), quantile(all, 0.99)}}
-	for _, e := range t.engines {
-		first := e.first.sorted()
-		r.Engines = append(r.Engines, demoEngineReport{e.name, e.requests, quantile(first, 0.50), quantile(first, 0.95)})
+// demoPolicyReport is one policy's run.
+type demoPolicyReport struct {
+	Name           string  `json:"name"`
+	Requests       int     `json:"requests"`
+	Errors         int     `json:"errors"`
+	MeanMS         float64 `json:"mean_ms"` // from request to last word
+	P99MS          float64 `json:"p99_ms"`
+	MaxUtilisation float64 `json:"max_utilisation"`
+	Shed           int     `json:"shed"`
+	Moved          int     `json:"moved"`
+	// Weights by cluster and engine at the end; of requests that need more
+	// than the model under "CLUSTER, NEED".
+	Weights map[string]map[string]float64 `json:"weights"`
+}
+
+// reportOf sums up all tallies; engines have the same names in all.
+func reportOf(tallies []*tally) *demoReport {
+	r := &demoReport{}
+	served := make(map[string]int)
+	var first []time.Duration
+	for _, t := range tallies {
+		f := t.figures()
+		r.Requests += f.requests
+		r.Errors += f.errors
+		first = append(first, f.first...)
+		for name, n := range f.served {
+			served[name] += n
+		}
+	}
+	slices.Sort(first)
+	r.TTFT = demoTTFT{quantile(first, 0.50), quantile(first, 0.95), quantile(first, 0.99)}
+	if len(tallies) > 0 {
+		for _, name := range tallies[0].engines {
+			r.Engines = append(r.Engines, demoEngineReport{name, served[name]})
+		}
 	}
 	return r
 }

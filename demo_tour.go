@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"penstock/engine"
 	"penstock/engine/enginetest"
+	"penstock/route"
 )
 
 // tour is the show: it asks, and says what happened and why.
@@ -23,6 +23,7 @@ type tour struct {
 	over   context.Context // nothing new is begun after its end
 	log    string          // where the gateway's log goes, in words
 	last   string          // request id of the latest answer
+	asked  atomic.Int64    // conversations of askMany
 }
 
 // tourOpenings begin conversations; each is long enough to fill blocks of an
@@ -34,7 +35,7 @@ var tourOpenings = [...]string{
 }
 
 const (
-	tourWords = 14 // of an answer
+	tourWords = 12 // of an answer
 	// readingTime passes between an answer and the next question where an
 	// engine goes away: on a connection that was in use a moment ago the
 	// gateway could not know that the request had not been worked on.
@@ -70,36 +71,49 @@ func (t *tour) play(ctx context.Context) error {
 func (t *tour) heading(text string) { t.screen.printf("\n%s\n", t.screen.bold(text)) }
 
 func (t *tour) engine(name string) string {
-	return t.screen.engine(slices.Index(t.fleet.names(), name), name)
+	return t.screen.engine(slices.Index(t.fleet.world.engines(), name), name)
 }
 
 // introduce says what has been started.
 func (t *tour) introduce() {
 	s := t.screen
-	s.printf("%s\n\n", s.bold(fmt.Sprintf("Penstock: %d simulated engines and a gateway, all in this process", len(t.fleet.engines))))
-	rows := newTable(s.w, "ENGINE", "AT ONCE", "PER WORD", "CAPACITY", "WEIGHT", "ADDRESS")
-	for _, e := range t.fleet.engines {
-		w := t.fleet.weight(e.Name)
-		rows.row(e.Name, fmt.Sprint(e.Slots), e.TBOT.String(), fmt.Sprintf("%g/s", e.capacity), share(&w), e.address)
+	w := t.fleet.world
+	s.printf("%s\n\n", s.bold(fmt.Sprintf("Penstock: %d clusters, each with clients, a gateway and a simulated engine, in one process", len(w.clusters))))
+	columns := []string{"CLUSTER", "CLIENTS ASK", "ENGINE", "CARRIES"}
+	for _, c := range w.clusters {
+		columns = append(columns, "TO "+c.name)
+	}
+	rows := newTable(s.w, columns...)
+	for i, c := range w.clusters {
+		cells := []string{c.name, fmt.Sprintf("%g/s", c.demand), c.engine.Name, fmt.Sprintf("%g/s", c.capacity)}
+		for j := range w.clusters {
+			rtt := ""
+			if i != j {
+				rtt = w.rtt(i, j).String()
+			}
+			cells = append(cells, rtt)
+		}
+		rows.row(cells...)
 	}
 	rows.print()
-	s.printf("\nclients    http://%s/v1\noperators  http://%s\nlog        %s\n", t.fleet.gateway.address(), t.fleet.gateway.adminAddress(), t.log)
+	s.printf("\nThis is %s's gateway:\nclients    http://%s/v1\noperators  http://%s\nlog        %s\n", w.clusters[excess].name,
+		t.fleet.home().address(), t.fleet.home().adminAddress(), t.log)
 }
 
 // turn asks the next question of a conversation, none where it has only its
 // opening, and shows the answer as it comes. False: it is over, or the request
 // failed, which the tally has said.
-func (t *tour) turn(ctx context.Context, talk *[]chatMessage, question string) (told, bool) {
+func (t *tour) turn(ctx context.Context, talk *[]chatMessage, next string) (told, bool) {
 	if t.over.Err() != nil {
 		return told{}, false
 	}
-	if question != "" {
-		*talk = append(*talk, chatMessage{"user", question})
+	if next != "" {
+		*talk = append(*talk, chatMessage{"user", next})
 	}
 	s := t.screen
 	s.printf("\n%s %s\n", t.label("you", -1), (*talk)[len(*talk)-1].Content)
-	a, err := t.client.ask(ctx, *talk, tourWords, onlooker{
-		begin: func(name string) { s.printf("%s ", t.label(name, slices.Index(t.fleet.names(), name))) },
+	a, err := t.client.ask(ctx, question{talk: *talk, words: tourWords}, onlooker{
+		begin: func(name string) { s.printf("%s ", t.label(name, slices.Index(t.fleet.world.engines(), name))) },
 		word:  func(text string) { s.printf("%s", text) },
 	})
 	s.printf("\n")
@@ -141,7 +155,7 @@ func (t *tour) explain(ctx context.Context, a told) {
 }
 
 func (t *tour) record(ctx context.Context, id string) (r requestRecord, err error) {
-	body, err := askAdmin(ctx, t.fleet.gateway.adminAddress(), requestPath(id))
+	body, err := askAdmin(ctx, t.fleet.home().adminAddress(), requestPath(id))
 	if err != nil {
 		return r, err
 	}
@@ -165,6 +179,18 @@ func whyText(why string) string {
 		return "its slot's engines are full; this one has room"
 	case "draw":
 		return "no key; the lighter of two drawn by weight"
+	case "random":
+		return "drawn by weight"
+	case "turn":
+		return "it was its turn"
+	case "fewest":
+		return "it had the fewest in flight of all"
+	case "lighter":
+		return "the lighter of two drawn evenly"
+	case "hashed":
+		return "its key falls into a slot of this engine"
+	case "next":
+		return "its slot's own engine is at its bound; this is a next one"
 	}
 	return why
 }
@@ -208,8 +234,8 @@ func (t *tour) loseEngine(ctx context.Context, home *runningEngine, talk *[]chat
 	home.sim.SetFaults()
 	begin := time.Now()
 	back := func() bool {
-		e := t.fleet.gateway.fleet.Set().ByName(home.Name)
-		return e.Status().State == engine.Ready && t.fleet.weight(home.Name) > 0
+		g := t.fleet.home()
+		return g.fleet.Set().ByName(home.Name).Ready() && t.fleet.weights(g)[route.ClassKey{Model: demoModel}][home.Name] > 0
 	}
 	if !awaitTrue(t.over, demoReady, back) {
 		return t.unless(t.over, "engine %s is not in service again", home.Name)
@@ -232,8 +258,8 @@ func (t *tour) askMany(ctx context.Context, n int) (whole, asked int) {
 	var people sync.WaitGroup
 	for range n {
 		people.Go(func() {
-			talk := []chatMessage{{"user", fmt.Sprintf("Conversation %d. Is anything wrong?", t.client.opened.Add(1))}}
-			if _, err := t.client.ask(ctx, talk, 6, onlooker{}); err == nil {
+			talk := []chatMessage{{"user", fmt.Sprintf("Conversation %d. Is anything wrong?", t.asked.Add(1))}}
+			if _, err := t.client.ask(ctx, question{talk: talk, words: 6}, onlooker{}); err == nil {
 				ok.Add(1)
 			}
 		})
@@ -245,7 +271,7 @@ func (t *tour) askMany(ctx context.Context, n int) (whole, asked int) {
 // invite prints what the reader can do now. Every line works as it stands.
 func (t *tour) invite() {
 	s, own := t.screen, ownCommand()
-	address, admin := t.fleet.gateway.address(), t.fleet.gateway.adminAddress()
+	address, admin := t.fleet.home().address(), t.fleet.home().adminAddress()
 	t.heading("4. Your turn, from another terminal")
 	s.printf(`
 curl -N http://%s/v1/chat/completions -H 'Content-Type: application/json' -d '{"model":"%s","stream":true,"messages":[{"role":"user","content":"hello"}]}'

@@ -16,6 +16,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"penstock/bench/witness"
 	"penstock/engine/enginetest"
 	"penstock/selector"
 )
@@ -178,22 +179,26 @@ func (run *faultRun) ask(t *testing.T, c *http.Client, i int, stream bool) {
 		stream, q.id, 4+i%2, q.id)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	when := stays
+	when := witness.Stays
 	switch {
 	case q.stays:
 	case i%20 == 7:
-		when = leavesMid
+		when = witness.LeavesMid
 	default:
-		when = leavesSoon
+		when = witness.LeavesSoon
 		timer := time.AfterFunc(rand.N(200*time.Millisecond), cancel)
 		defer timer.Stop()
 	}
-	a := fetch(ctx, c, run.g.url, q.id, body, when)
-	var wrong string
-	if q.saw, wrong = judge(a, q.id, stream); wrong == "" && a.status != 0 && a.header.Get("X-Request-Id") != q.id {
-		wrong = "the answer is called " + a.header.Get("X-Request-Id")
+	a := witness.Ask(ctx, c, run.g.url, witness.Question{Path: "/v1/chat/completions", ID: q.id, Body: body, When: when})
+	kind := witness.Chat
+	if stream {
+		kind = witness.ChatStream
 	}
-	q.engine = a.header.Get("X-Penstock-Engine")
+	var wrong string
+	if q.saw, wrong = witness.Judge(a, q.id, kind); wrong == "" && a.Status != 0 && a.Header.Get("X-Request-Id") != q.id {
+		wrong = "the answer is called " + a.Header.Get("X-Request-Id")
+	}
+	q.engine = a.Header.Get("X-Penstock-Engine")
 	q.record = run.g.selector.Records.Find(q.id) // now it is among the newest
 
 	run.mu.Lock()
@@ -201,7 +206,7 @@ func (run *faultRun) ask(t *testing.T, c *http.Client, i int, stream bool) {
 	run.asked = append(run.asked, q)
 	if wrong != "" {
 		if run.wrong++; run.wrong <= 10 {
-			t.Errorf("%s at %q: %s: %s\nstatus %d, %v, stream %t\n%.1500s", q.id, q.engine, q.saw, wrong, a.status, a.err, stream, a.body)
+			t.Errorf("%s at %q: %s: %s\nstatus %d, %v, stream %t\n%.1500s", q.id, q.engine, q.saw, wrong, a.Status, a.Err, stream, a.Body)
 		}
 	}
 }
@@ -234,11 +239,11 @@ func (run *faultRun) report(t *testing.T) {
 		fmt.Fprintln(w)
 	}
 	w.Flush()
-	t.Logf("%d requests, %d wrong answers, %d truncated ones that look complete\n%s", len(run.asked), run.wrong, all["truncated"], &text)
+	t.Logf("%d requests, %d wrong answers, %d truncated ones that look complete\n%s", len(run.asked), run.wrong, all[witness.Truncated], &text)
 	if testing.Short() {
 		return // too few for every fault to befall one
 	}
-	if all["complete"] == 0 || len(columns) < 10 {
+	if all[witness.Complete] == 0 || len(columns) < 10 {
 		t.Errorf("the faults did not show: %v", all)
 	}
 	for name, sim := range run.sims {
@@ -265,12 +270,12 @@ func TestNoStreamIsCutByAnEarlyHeader(t *testing.T) {
 	atOnce(streams, 32, func(i int) {
 		id := fmt.Sprintf("q%d", i)
 		body := fmt.Sprintf(`{"model":"m","stream":true,"nonce":%q,"max_tokens":8,"messages":[{"role":"user","content":"%s %s"}]}`, id, id, prompt[:i%len(prompt)])
-		a := fetch(t.Context(), clients[i%2], g.url, id, body, stays)
-		if saw, wrong := judge(a, id, true); saw != "complete" || wrong != "" {
+		a := witness.Ask(t.Context(), clients[i%2], g.url, witness.Question{Path: "/v1/chat/completions", ID: id, Body: body})
+		if saw, wrong := witness.Judge(a, id, witness.ChatStream); saw != witness.Complete || wrong != "" {
 			mu.Lock()
 			defer mu.Unlock()
 			if cut++; cut <= 5 {
-				t.Errorf("%s: %s %s: %d %v\n%.1000s", id, saw, wrong, a.status, a.err, a.body)
+				t.Errorf("%s: %s %s: %d %v\n%.1000s", id, saw, wrong, a.Status, a.Err, a.Body)
 			}
 		}
 	})

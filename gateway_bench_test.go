@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -41,6 +42,10 @@ func TestMain(m *testing.M) {
 	case "penstock":
 		os.Exit(run(context.Background(), []string{"serve", "--config", os.Getenv(childEngine)}, os.Stdout, os.Stderr))
 	default:
+		flag.Parse()
+		if f := flag.Lookup("test.parallel"); testsAtOnce != "" && f.Value.String() == f.DefValue {
+			_ = f.Value.Set(testsAtOnce)
+		}
 		os.Exit(m.Run())
 	}
 }
@@ -82,8 +87,9 @@ func (b *benchBuffers) Put(p []byte) { b.pool.Put(&p) }
 
 // child is one proxy in a process of its own.
 type child struct {
-	cmd *exec.Cmd
-	url string
+	cmd   *exec.Cmd
+	url   string
+	admin string
 }
 
 func startChild(b *testing.B, role, arg string) *child {
@@ -106,9 +112,9 @@ func startChild(b *testing.B, role, arg string) *child {
 	awaitCond(b, role+" to start", func() bool {
 		text, err := os.ReadFile(logs.Name())
 		for line := range bytes.Lines(text) {
-			var ready struct{ Msg, Address string }
+			var ready struct{ Msg, Address, Admin string }
 			if err == nil && json.Unmarshal(line, &ready) == nil && ready.Msg == "ready" {
-				c.url = "http://" + ready.Address
+				c.url, c.admin = "http://"+ready.Address, "http://"+ready.Admin
 			}
 		}
 		return c.url != ""

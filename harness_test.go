@@ -58,6 +58,9 @@ func startGateway(t testing.TB, text string, ready ...string) *running {
 	if !strings.Contains(text, "[listen]") {
 		text = "[listen]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n" + text
 	}
+	if overTLS {
+		text = strings.Replace(text, "[listen]\n", "[listen]\n"+tlsKeys(t), 1)
+	}
 	path := filepath.Join(t.TempDir(), "penstock.toml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -74,7 +77,11 @@ func startGateway(t testing.TB, text string, ready ...string) *running {
 	g.delay = 0
 	ctx, cancel := context.WithCancel(context.Background())
 	now := make(chan struct{})
-	r := &running{gateway: g, t: t, url: "http://" + g.address(), admin: "http://" + g.adminAddress(), file: path, logs: logs, ended: make(chan error, 1)}
+	scheme := "http://"
+	if file.Listen.TLS() {
+		scheme = "https://"
+	}
+	r := &running{gateway: g, t: t, url: scheme + g.address(), admin: "http://" + g.adminAddress(), file: path, logs: logs, ended: make(chan error, 1)}
 	go func() { r.ended <- g.run(ctx, now) }()
 	var once sync.Once
 	r.stop = func() {
@@ -118,7 +125,7 @@ func (r *running) weight(name string) (w float64) {
 	return w
 }
 
-// await polls until ok, or fails the test after ten seconds.
+// await polls until ok, or fails the test after a minute.
 func (r *running) await(what string, ok func() bool) {
 	r.t.Helper()
 	awaitCond(r.t, what, ok)
@@ -126,12 +133,19 @@ func (r *running) await(what string, ok func() bool) {
 
 func awaitCond(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waited in vain for %s", what)
 		}
 	}
 }
+
+// noQueue is a [limits] table under which nobody waits for a full engine.
+const noQueue = "[limits]\nqueue_wait = \"0s\"\n"
+
+// repeatedBefore is the header of a gateway in front that repeats by itself:
+// then this one does not.
+var repeatedBefore = []string{"X-Gateway-Attempt", "1"}
 
 // engineTOML is an [[engine]] table; more is appended to it as it is.
 func engineTOML(name, url string, more ...string) string {
@@ -208,7 +222,7 @@ func (a answered) errorCode() string {
 
 // client has no limits of its own and follows nothing.
 func client(t testing.TB) *http.Client {
-	tr := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 256}
+	tr := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 256, TLSClientConfig: trusting()}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }

@@ -30,7 +30,7 @@ const anyRoom = "*"
 var rooms = map[string]room{
 	".": {may: []string{anyRoom}, because: "main is the only wiring"},
 	"config": {
-		may:     []string{"admin", "balancer", "engine", "fleet", "protect", "proxy", "route", "selector", "telemetry"},
+		may:     []string{"admin", "balancer", "balancer/profile", "engine", "fleet", "protect", "proxy", "route", "selector", "telemetry"},
 		because: "config composes the Config values of the packages that own one",
 	},
 	"engine": {because: "an engine is what both planes share: it knows neither of them"},
@@ -47,8 +47,19 @@ var rooms = map[string]room{
 		because: "the hot path reads the table; it never asks the control plane",
 	},
 	"balancer": {
-		may:     []string{"engine", "route"},
+		may:     []string{"engine", "route", "balancer/problem", "balancer/profile", "balancer/solve"},
 		because: "the control plane publishes tables; it never sees a request",
+	},
+	"balancer/problem": {
+		because: "a problem and its certificate are numbers: the proof knows neither the solver nor where the problem came from",
+	},
+	"balancer/profile": {
+		may:     []string{"engine", "route", "balancer/problem"},
+		because: "a profile is what measurements say of an engine: it knows no policy and asks nobody",
+	},
+	"balancer/solve": {
+		may:     []string{"balancer/problem"},
+		because: "the solver is a pure core: a problem in, a plan out, the same for the gateway, the command and the simulator",
 	},
 	"protect": {
 		because: "protections are values with two or three methods: no HTTP, no engines",
@@ -62,17 +73,66 @@ var rooms = map[string]room{
 		may:     []string{"route"},
 		because: "gateways share demand and tables, nothing else",
 	},
+	"fleet/nats": {
+		may:     []string{"fleet", "route"},
+		because: "a driver carries what package fleet decides: it knows no engine and no policy",
+	},
 	"telemetry": {because: "metrics, traces and logs are used by all and know nobody"},
 	"admin": {
-		may:     []string{"balancer", "engine", "fleet", "protect", "proxy", "route", "selector", "telemetry"},
+		may:     []string{"balancer", "balancer/problem", "engine", "fleet", "protect", "proxy", "route", "selector", "telemetry"},
 		because: "admin shows the other rooms; it owns no part of them and is wired by main",
 	},
 	"bench": {
 		may:     []string{"engine/enginetest", "bench/sim"},
 		because: "the load generator stands outside the gateway: what it measures it reaches as a client does",
 	},
+	"bench/child": {
+		because: "a child process is a program, its output and its end: who starts it knows what it is",
+	},
+	"bench/behaviour": {
+		may:     []string{"bench/child", "engine/enginetest"},
+		because: "the behaviour harness is client and engine around a proxy that it does not know: it sees only HTTP",
+	},
+	"bench/fleet": {
+		may:     []string{"engine/enginetest", "fleet", "fleet/nats", "route"},
+		because: "gateways are processes that it reaches as clients and operators do; what it starts itself is the store, and members without a gateway",
+	},
+	"bench/chaos": {
+		may:     []string{"bench/child", "bench/witness", "engine/enginetest"},
+		because: "the gateway is a process that it reaches as clients and engines do; what it finds it compares with the metrics",
+	},
+	"bench/witness": {
+		may:     []string{"engine/enginetest"},
+		because: "what a client saw is judged by what the simulated engines promise of their answers, not by what the gateway says",
+	},
+	"bench/live": {
+		may:     []string{"bench/child", "engine", "engine/enginetest", "route", "selector", "balancer/problem", "balancer/profile", "balancer/solve"},
+		because: "gateway and engines are processes that it reaches as clients do; on virtual time it asks the gateway's own decisions, as a bound",
+	},
+	"bench/experiments": {
+		may:     []string{"engine", "route", "selector", "balancer", "balancer/problem", "balancer/profile", "balancer/solve", "bench/sim"},
+		because: "an experiment asks the gateway's own decisions, on numbers and on virtual time, without HTTP",
+	},
+	"bench/overload": {
+		may:     []string{"protect"},
+		because: "the overload model runs the gateway's own queue and pace on virtual time, before engines that are slots",
+	},
+	"bench/load": {
+		may:     []string{"bench/report", "bench/trace"},
+		because: "the load generator is a client: it knows what to send and what came back, and no gateway",
+	},
+	"bench/plot": {
+		because: "a chart is lines and text: it knows no results",
+	},
+	"bench/report": {
+		may:     []string{"bench/plot"},
+		because: "results are data: who measures fills them in, and the pages know only them",
+	},
+	"bench/trace": {
+		because: "a trace is data: who replays it knows the trace, not the other way round",
+	},
 	"bench/sim": {
-		may:     []string{"engine", "engine/enginetest", "route", "selector", "balancer", "protect"},
+		may:     []string{"engine", "engine/enginetest", "route", "selector", "balancer", "balancer/problem", "balancer/profile", "balancer/solve", "protect"},
 		because: "the simulator runs the same decisions as the gateway on virtual time, without HTTP",
 	},
 }

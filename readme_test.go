@@ -3,9 +3,11 @@ package main
 import (
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"penstock/config"
 )
@@ -19,8 +21,15 @@ func TestReadmeIsRight(t *testing.T) {
 	}
 	readme := string(text)
 	files := regexp.MustCompile("(?s)```toml\n(.*?)```").FindAllStringSubmatch(readme, -1)
-	if len(files) != 1 {
-		t.Fatalf("%d configurations, want 1", len(files))
+	if len(files) != 2 {
+		t.Fatalf("%d configurations, want one to begin with and one with TLS", len(files))
+	}
+	dir := t.TempDir()
+	writePair(t, dir, time.Hour)
+	swapFile(t, filepath.Join(dir, "engines-ca.pem"), authority().PEM)
+	secure, err := config.Parse(filepath.Join(dir, "penstock.toml"), []byte(files[1][1]), func(string) (string, bool) { return "", false })
+	if err != nil || !secure.Listen.TLS() || secure.Engines[0].CAFile == "" {
+		t.Errorf("the configuration with TLS: %v", err)
 	}
 	file, err := config.Parse("README.md", []byte(files[0][1]), func(string) (string, bool) { return "", false })
 	if err != nil || len(file.Engines) != 2 {
@@ -48,7 +57,7 @@ func reviewedRows(t *testing.T) (modules []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile(`(?m)^\| ((?:github\.com|golang\.org|pgregory\.net)/\S+) \|`).FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| ((?:github\.com|go\.yaml\.in|golang\.org|pgregory\.net)/\S+) \|`).FindAllStringSubmatch(string(text), -1) {
 		modules = append(modules, m[1])
 	}
 	if len(modules) < 8 {

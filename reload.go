@@ -1,8 +1,8 @@
 package main
 
 import (
+	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -46,6 +46,8 @@ func (g *gateway) reload(force bool) error {
 	r := &g.reloads
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	g.manager.reloading()
+	defer g.manager.tell("READY=1")
 	next, err := g.nextConfig(force)
 	if err != nil {
 		r.total.WithLabelValues("rejected").Inc()
@@ -56,25 +58,36 @@ func (g *gateway) reload(force bool) error {
 	for _, key := range r.current.NeedsRestart(next) {
 		g.log.Warn("reload: this key needs a restart, the old value stays", "key", key)
 	}
-	if err := g.fleet.Apply(next.Engines); err != nil {
-		return err
+	if g.certs != nil && next.Listen.TLS() {
+		// The file's check has found the pair usable. One that is not valid at
+		// this time waits, which the log and the metrics say.
+		_ = g.certs.Use(next.Listen.TLSCert, next.Listen.TLSKey)
 	}
-	g.handler.Apply(next.Limits, string(next.Routing.HashKey))
+	g.handler.Apply(next.Limits, string(next.Routing.HashKey), next.Tenants, next.Aliases)
 	g.level.Set(next.Log.Level.Level())
-	set := g.fleet.Set()
-	g.handler.ForgetEngines(func(name string) bool { return set.ByName(name) != nil })
-	for end := time.Now().Add(tableWithin); !g.loop.Follows(set) && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	g.member.SetPeriod(next.Routing.Period)
+	g.loop.Apply(next.Routing.Policy, next.Routing.Period, next.Network)
+	set := g.awaitTable()
 	r.current = next
 	r.total.WithLabelValues("ok").Inc()
 	r.good.Set(1)
 	r.goodAt.Set(float64(time.Now().Unix()))
-	g.log.Info("reloaded", "file", g.path, "engines", len(next.Engines))
+	g.log.Info("reloaded", "file", g.path, "engines", len(set.Engines))
 	return nil
 }
 
-// nextConfig loads and checks the file.
+// awaitTable waits, within tableWithin, until requests find the engines of the
+// fleet as they are now, and returns those.
+func (g *gateway) awaitTable() *engine.Set {
+	set := g.fleet.Set()
+	for end := time.Now().Add(tableWithin); !g.loop.Follows(set) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	return set
+}
+
+// nextConfig loads and checks the file, and takes its engines into use, the
+// one part of it that can still be refused.
 func (g *gateway) nextConfig(force bool) (*config.File, error) {
 	if g.path == "" {
 		return nil, fmt.Errorf("this gateway was started without a configuration file")
@@ -83,46 +96,9 @@ func (g *gateway) nextConfig(force bool) (*config.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if gone, share := capacityLost(g.reloads.current.Engines, next.Engines); share > 0.5 && !force {
-		return nil, fmt.Errorf("the new file drops %s, %.0f %% of the capacity; to mean it, POST /-/reload?force=1", strings.Join(gone, ", "), share*100)
+	err = g.discovery.Configure(next.Engines, next.Discovery, force)
+	if loss, ok := errors.AsType[*engine.LossError](err); ok {
+		return nil, fmt.Errorf("the new file %w; to mean it, POST /-/reload?force=1", loss)
 	}
-	return next, nil
-}
-
-// capacityLost names the engines of old that next does not have and their
-// share of old's capacity. An engine that is still listed is no loss, whatever
-// its capacity says now: that was written by hand, a lost entry may not be.
-func capacityLost(old, next []engine.Config) (gone []string, share float64) {
-	kept := make(map[string]bool, len(next))
-	for _, e := range next {
-		kept[e.Name] = true
-	}
-	known := 0.0
-	n := 0
-	for _, e := range old {
-		if e.Capacity != nil {
-			known += *e.Capacity
-			n++
-		}
-	}
-	mean := 1.0
-	if n > 0 && known > 0 {
-		mean = known / float64(n)
-	}
-	lost, all := 0.0, 0.0
-	for _, e := range old {
-		c := mean
-		if e.Capacity != nil {
-			c = *e.Capacity
-		}
-		all += c
-		if !kept[e.Name] {
-			gone = append(gone, e.Name)
-			lost += c
-		}
-	}
-	if all == 0 {
-		return gone, 0
-	}
-	return gone, lost / all
+	return next, err
 }

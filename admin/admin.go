@@ -1,9 +1,11 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/netip"
@@ -12,40 +14,45 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"penstock/balancer"
 	"penstock/engine"
+	"penstock/fleet"
 	"penstock/route"
 	"penstock/selector"
 )
 
-// Views are what the admin pages show and the two things they can ask for.
+// Views are what the admin pages show and the things they can ask for.
 type Views struct {
 	Fleet   *engine.Fleet
 	Tables  *route.Published
 	Records *selector.Records
-	Metrics prometheus.Gatherer
-	Ready   func() bool            // whether new requests should come here
-	Reload  func(force bool) error // take the configuration file as it is now
-	Drain   func()                 // begin to shut down
-	Source  string                 // the gateway's
+	// Decision is what the table follows where this gateway plans, else nil;
+	// Changes are what the last tables changed, the newest first.
+	Decision func() *balancer.Decision
+	Changes  func() []balancer.Change
+	Metrics  prometheus.Gatherer
+	Ready    func() bool // whether new requests should come here
+	// Who is the fleet that this gateway is of, for which it may ask another.
+	Who    func(context.Context) fleet.Status
+	Reload func(force bool) error // take the configuration file as it is now
+	Drain  func()                 // begin to shut down
+	Source string                 // the gateway's
+	// Order gives an operator's order to an engine; nil if there is none of that name.
+	Order func(name string, o engine.Order) *engine.Engine
 }
 
 // Handler serves the admin pages.
 func Handler(v Views) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, "ok\n") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !v.Ready() {
-			text(w, http.StatusServiceUnavailable, "not ready\n")
-			return
-		}
-		text(w, http.StatusOK, "ok\n")
-	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(v.Metrics, promhttp.HandlerOpts{}))
+	v.scraped(mux)
 	mux.HandleFunc("GET /engines", func(w http.ResponseWriter, _ *http.Request) {
 		document(w, http.StatusOK, enginesPage(v.Fleet.Set(), time.Now()))
 	})
 	mux.HandleFunc("GET /table", func(w http.ResponseWriter, _ *http.Request) {
-		document(w, http.StatusOK, tablePage(v.Tables.Load()))
+		document(w, http.StatusOK, tablePage(v.Tables.Load(), v.Decision(), v.Changes()))
+	})
+	mux.HandleFunc("GET /fleet", func(w http.ResponseWriter, r *http.Request) {
+		document(w, http.StatusOK, fleetPage(v.Who(r.Context())))
 	})
 	mux.HandleFunc("GET /requests/{id}", func(w http.ResponseWriter, r *http.Request) {
 		record := v.Records.Find(r.PathValue("id"))
@@ -53,7 +60,9 @@ func Handler(v Views) http.Handler {
 			fault(w, http.StatusNotFound, "no record of this request id: the latest requests only are kept")
 			return
 		}
-		document(w, http.StatusOK, recordPage(record, v.Source))
+		page := recordPage(record, v.Source)
+		page.Planned = planFor(&page, v.Tables.Load(), v.Decision())
+		document(w, http.StatusOK, page)
 	})
 	mux.HandleFunc("POST /-/reload", func(w http.ResponseWriter, r *http.Request) {
 		if err := v.Reload(r.URL.Query().Get("force") == "1"); err != nil {
@@ -66,10 +75,53 @@ func Handler(v Views) http.Handler {
 		v.Drain()
 		text(w, http.StatusAccepted, "draining\n")
 	})
+	for path, order := range map[string]engine.Order{"cordon": engine.Cordon, "uncordon": engine.Serve, "drain": engine.Drain} {
+		mux.HandleFunc("POST /engines/{name}/"+path, func(w http.ResponseWriter, r *http.Request) {
+			e := v.Order(r.PathValue("name"), order)
+			if e == nil {
+				fault(w, http.StatusNotFound, "no engine of this name; GET /engines lists them")
+				return
+			}
+			document(w, http.StatusOK, engineRowOf(e, time.Now()))
+		})
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		fault(w, http.StatusNotFound, "pages: /livez /readyz /metrics /engines /table /requests/{id}; POST /-/reload /-/drain")
+		fault(w, http.StatusNotFound, "pages: /livez /readyz /metrics /engines /table /fleet /requests/{id}; POST /-/reload /-/drain /engines/{name}/cordon /engines/{name}/uncordon /engines/{name}/drain")
 	})
 	return local(http.NewCrossOriginProtection().Handler(mux))
+}
+
+// scraped adds the pages of scrapers and probes.
+func (v Views) scraped(mux *http.ServeMux) {
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !v.Ready() {
+			text(w, http.StatusServiceUnavailable, "not ready\n")
+			return
+		}
+		text(w, http.StatusOK, "ok\n")
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(v.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesAtOnce}))
+}
+
+// scrapesAtOnce bounds what /metrics costs whoever reaches its listener.
+const scrapesAtOnce = 8
+
+// MetricsHandler serves /metrics, /livez and /readyz and nothing else, to
+// whoever asks: they change nothing and name engines and models only.
+func MetricsHandler(v Views) http.Handler {
+	mux := http.NewServeMux()
+	v.scraped(mux)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		fault(w, http.StatusNotFound, "pages: /metrics /livez /readyz")
+	})
+	return mux
+}
+
+// NewMetricsServer is the HTTP server of admin.metrics_address.
+func NewMetricsServer(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: log.New(io.Discard, "", 0)}
 }
 
 // local refuses requests whose Host is a name other than localhost: a page in

@@ -1,12 +1,10 @@
 package admin
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
+	"penstock/balancer"
 	"penstock/engine"
 	"penstock/route"
 	"penstock/selector"
@@ -17,17 +15,32 @@ type engineRow struct {
 	Name         string              `json:"name"`
 	URL          string              `json:"url"`
 	Cluster      string              `json:"cluster"`
+	FoundBy      string              `json:"found_by"` // "config", "dns NAME", "file_sd PATH"
 	Models       []string            `json:"models"`
 	State        string              `json:"state"`
 	Reason       string              `json:"reason"`
+	Detail       string              `json:"detail,omitempty"` // what TLS has against it
 	Since        time.Time           `json:"since"`
+	Order        string              `json:"order"`     // an operator's: serve, cordon or drain
+	Health       string              `json:"health"`    // what state would be without an order
+	Factor       float64             `json:"factor"`    // what penalty, slow start and busy leave of its weight
+	Penalty      float64             `json:"penalty"`   // what its penalty alone leaves
+	Breaker      string              `json:"breaker"`   // closed, open or half_open
+	Lifted       bool                `json:"lifted"`    // its breaker is ignored: too much of its models' capacity is out
+	Busy         bool                `json:"busy"`      // it said a moment ago that it is full
+	Slow         bool                `json:"slow"`      // much slower than its peers
+	Attention    string              `json:"attention"` // what a person should look at; "" = nothing
 	InFlight     int64               `json:"in_flight"`
+	RoundTrip    *float64            `json:"round_trip_ms"` // the least of a connection's set-up; null = not measured
+	Abandoned    int64               `json:"abandoned"`     // part of in_flight: nobody waits for them, the engine works on
 	MaxInFlight  int64               `json:"max_in_flight"`
 	Capacity     *float64            `json:"capacity"` // requests/s; null = not configured
 	Dialect      string              `json:"dialect"`
 	DialectBy    string              `json:"dialect_by"` // how it is known
+	Version      string              `json:"version"`    // as it says; "" = not told
 	Labels       map[string][]string `json:"labels"`
 	Capabilities []string            `json:"capabilities"`
+	Paths        []string            `json:"paths"`   // of the API, beyond those that all engines serve
 	Signals      *signals            `json:"signals"` // null = none
 }
 
@@ -37,31 +50,50 @@ type signals struct {
 	Running *float64 `json:"running"`
 	Waiting *float64 `json:"waiting"`
 	KVUsed  *float64 `json:"kv_used"`
+
+	Adapters *adapters `json:"adapters"` // in use; null = not told
+}
+
+type adapters struct {
+	Running []string `json:"running"`
+	Waiting []string `json:"waiting"`
+	Max     int      `json:"max"` // 0 = not told
 }
 
 func enginesPage(set *engine.Set, now time.Time) []engineRow {
 	rows := make([]engineRow, 0, len(set.Engines))
 	for _, e := range set.Engines {
-		status := e.Status()
-		row := engineRow{
-			Name: e.Name, URL: e.URL, Cluster: e.Cluster, Models: []string{}, Labels: e.Labels, Capacity: e.Capacity,
-			State: status.State.String(), Reason: status.Reason.String(), Since: status.Since,
-			InFlight: e.InFlight(), MaxInFlight: e.Cap(), Dialect: e.Dialect, DialectBy: "configured",
-			Capabilities: strings.Split(e.Caps.String(), ","), Signals: signalsOf(e.Sample(), now),
-		}
-		if e.Caps == 0 {
-			row.Capabilities = []string{}
-		}
-		if d := e.Detected(); d != nil {
-			row.Dialect, row.DialectBy = d.Dialect, d.How
-		}
-		models, _ := e.Serves()
-		for _, m := range models {
-			row.Models = append(row.Models, m.ID)
-		}
-		rows = append(rows, row)
+		rows = append(rows, engineRowOf(e, now))
 	}
 	return rows
+}
+
+func engineRowOf(e *engine.Engine, now time.Time) engineRow {
+	status := e.Status()
+	order, _ := e.Order()
+	guard := e.Protection()
+	row := engineRow{
+		Name: e.Name, URL: e.URL, Cluster: e.Cluster, FoundBy: e.FoundBy(), Models: []string{}, Labels: e.Labels, Capacity: e.Capacity,
+		State: status.State.String(), Reason: status.Reason.String(), Detail: e.Detail(), Since: status.Since,
+		Order: order.String(), Health: e.Health().State.String(),
+		Factor: e.Allowance().Factor(), Penalty: guard.Penalty, Breaker: guard.Breaker.String(), Lifted: guard.Lifted, Busy: guard.Busy, Slow: guard.Slow, Attention: guard.Attention,
+		InFlight: e.InFlight(), Abandoned: e.Abandoned(), MaxInFlight: e.Cap(), Dialect: e.Dialect, DialectBy: "configured",
+		Capabilities: e.Can().Words().Names(), Paths: e.Can().Paths().Names(), Signals: signalsOf(e.Sample(), now),
+	}
+	if rtt := e.RoundTrip(); rtt > 0 {
+		ms := float64(rtt) / float64(time.Millisecond)
+		row.RoundTrip = &ms
+	}
+	if d := e.Detected(); d != nil {
+		row.Dialect, row.DialectBy, row.Version = d.Dialect, d.How, d.Version
+	} else if row.Dialect == "" || row.Dialect == engine.DialectAuto {
+		row.Dialect, row.DialectBy = engine.DialectAuto, "not identified yet"
+	}
+	models, _ := e.Serves()
+	for _, m := range models {
+		row.Models = append(row.Models, m.ID)
+	}
+	return row
 }
 
 func signalsOf(s *engine.Sample, now time.Time) *signals {
@@ -74,39 +106,11 @@ func signalsOf(s *engine.Sample, now time.Time) *signals {
 		}
 		return &v
 	}
-	return &signals{AgeMS: ms(s.Age(now)), Running: field(engine.FieldRunning, s.Running),
+	page := &signals{AgeMS: ms(s.Age(now)), Running: field(engine.FieldRunning, s.Running),
 		Waiting: field(engine.FieldWaiting, s.Waiting), KVUsed: field(engine.FieldKVUsed, s.KVUsed)}
-}
-
-type table struct {
-	Version uint64   `json:"version"`
-	Built   string   `json:"built"`
-	Reason  string   `json:"reason"`
-	Policy  string   `json:"policy"`
-	Weights []weight `json:"weights"`
-}
-
-type weight struct {
-	Source string  `json:"source"`
-	Class  string  `json:"class"`
-	Engine string  `json:"engine"`
-	Weight float64 `json:"weight"`
-	Slots  int     `json:"slots"`
-	Of     int     `json:"of_slots"`
-}
-
-func tablePage(t *route.Table) table {
-	page := table{Version: t.Version, Built: t.Built.UTC().Format(time.RFC3339Nano), Reason: t.Reason.String(), Policy: t.Policy, Weights: []weight{}}
-	for key, p := range t.Classes {
-		counts := p.SlotCounts()
-		for i := range p.Candidates {
-			page.Weights = append(page.Weights, weight{Source: t.Source, Class: key.String(), Engine: p.Candidates[i].Engine.Name,
-				Weight: p.Candidates[i].Weight, Slots: counts[i], Of: p.Slots()})
-		}
+	if a := s.Adapters; a != nil {
+		page.Adapters = &adapters{Running: append([]string{}, a.Running...), Waiting: append([]string{}, a.Waiting...), Max: a.Max}
 	}
-	slices.SortFunc(page.Weights, func(a, b weight) int {
-		return cmp.Or(strings.Compare(a.Class, b.Class), strings.Compare(a.Engine, b.Engine))
-	})
 	return page
 }
 
@@ -117,12 +121,16 @@ type record struct {
 	Model      string      `json:"model"`
 	Source     string      `json:"source"`
 	Class      string      `json:"class"`
+	Tenant     string      `json:"tenant"`
+	Priority   string      `json:"priority"`
 	KeySource  string      `json:"key_source"`
 	Key        string      `json:"key,omitempty"`
 	Engine     string      `json:"engine"`
 	Why        string      `json:"why"`
+	Rule       string      `json:"rule,omitempty"` // that picked; empty where there was no choice
 	Table      uint64      `json:"table"`
-	Candidates []candidate `json:"candidates"` // those the deciding pick looked at, in order
+	Planned    *planned    `json:"planned,omitempty"` // absent where the table has changed since, or another gateway plans
+	Candidates []candidate `json:"candidates"`        // those the deciding pick looked at, in order
 	Attempts   []attempt   `json:"attempts"`
 	Outcome    string      `json:"outcome"` // empty while it runs
 	Status     int         `json:"status,omitempty"`
@@ -133,12 +141,48 @@ type record struct {
 	Stream     bool        `json:"stream"`
 }
 
+// planned is what the table that decided had in mind for the request's class.
+type planned struct {
+	Share    float64 `json:"share"` // of the class's requests on the engine
+	RunnerUp string  `json:"runner_up,omitempty"`
+	Dearer   float64 `json:"runner_up_ms"`
+}
+
+// planFor finds what the plan says of a request, where its table is still in
+// use.
+func planFor(page *record, t *route.Table, d *balancer.Decision) *planned {
+	if d == nil || t.Version != page.Table || t.Plan != d.Plan {
+		return nil
+	}
+	whys := d.Explain()
+	for i := range d.Plan.Rows {
+		row := &d.Plan.Rows[i]
+		if row.Source != t.Source || row.Class.String() != page.Class {
+			continue
+		}
+		p := &planned{RunnerUp: whys[i].RunnerUp, Dearer: whys[i].Dearer}
+		for _, w := range row.Weights {
+			if w.Engine == page.Engine {
+				p.Share = w.Weight
+			}
+		}
+		return p
+	}
+	return nil
+}
+
 type candidate struct {
 	Engine   string  `json:"engine"`
 	Weight   float64 `json:"weight"`
 	InFlight int64   `json:"in_flight"`
 	Bound    int64   `json:"bound"`
+	Factor   float64 `json:"factor"` // what protection had left of it
 	State    string  `json:"state"`
+
+	// What the bound follows from.
+	Share     float64 `json:"share"`               // of what is in flight on the component; 0: the cap alone
+	Component int64   `json:"component_in_flight"` // before the pick
+	Cap       int64   `json:"cap"`
 }
 
 type attempt struct {
@@ -157,7 +201,7 @@ type tokens struct {
 
 func recordPage(r *selector.Record, source string) record {
 	attempts, end := r.Attempts()
-	page := record{ID: r.ID, Time: r.Time, Model: r.Model, Source: source, Class: r.Class, KeySource: r.KeySource,
+	page := record{ID: r.ID, Time: r.Time, Model: r.Model, Source: source, Class: r.Class, Tenant: r.Tenant, Priority: r.Priority, KeySource: r.KeySource,
 		Candidates: []candidate{}, Attempts: []attempt{}, Stream: r.Stream}
 	if r.Keyed {
 		page.Key = fmt.Sprintf("%016x", r.Key)
@@ -172,8 +216,13 @@ func recordPage(r *selector.Record, source string) record {
 	if n := len(attempts); n > 0 {
 		last := attempts[n-1]
 		page.Engine, page.Why, page.Table = last.Engine, last.Decision.Why.String(), last.Decision.Table
+		if last.Decision.Why != selector.WhyHolder {
+			page.Rule = last.Decision.Rule.String()
+		}
 		for _, l := range last.Decision.Looks[:last.Decision.N] {
-			page.Candidates = append(page.Candidates, candidate{Engine: l.Engine.Name, Weight: float64(l.Weight), InFlight: int64(l.InFlight), Bound: int64(l.Bound), State: l.Fit.String()})
+			share, component, most := l.Basis()
+			page.Candidates = append(page.Candidates, candidate{Engine: l.Engine.Name, Weight: float64(l.Weight), InFlight: int64(l.InFlight), Bound: l.Bound(), Factor: l.Factor(), State: l.Fit.String(),
+				Share: share, Component: component, Cap: most})
 		}
 	}
 	if end.Done {

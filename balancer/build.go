@@ -12,28 +12,33 @@ import (
 	"penstock/route"
 )
 
-// PolicyCapacity is the name of the policy in tables.
-const PolicyCapacity = "capacity"
-
 // Build makes the next table from the engines, the last table and the classes
 // that requests asked for. Pools and components that did not change are those
 // of the last table, so that an equal table costs nothing. same reports that
-// nothing at all changed: the last table stays.
-func Build(set *engine.Set, last *route.Table, wanted []route.ClassKey, now time.Time) (next *route.Table, same bool) {
+// nothing at all changed: the last table stays. saved, if any, is the table of
+// the process before: pools that change are then made from its own. Weights
+// are those of the plan where it has a row for a class, else by capacity.
+func Build(set *engine.Set, last *route.Table, saved *route.Saved, plan *route.Plan, wanted []route.ClassKey, now time.Time) (next *route.Table, same bool) {
 	next = &route.Table{
-		Version: last.Version + 1, Built: now, Policy: PolicyCapacity, Source: last.Source,
-		Models: make(map[string]*route.Model), Classes: make(map[route.ClassKey]*route.Pool), Wants: last.Wants,
+		Version: last.Version + 1, Built: now, Policy: Capacity.String(), Source: last.Source, Plan: plan,
+		Models: make(map[string]*route.Model), Classes: make(map[route.ClassKey]*route.Class), Wants: last.Wants, Ledger: last.Ledger, Shared: last.Shared,
 	}
 	next.Models, next.Untold = modelsOf(set)
-	components := componentsOf(next.Models, last)
+	next.Engines = enginesByID(set)
+	if plan != nil {
+		next.Policy, next.Rule = plan.Policy, plan.Rule
+	}
+	rows := plannedRows(plan, last.Source)
+	components := componentsOf(next.Models, len(next.Engines), last, rows)
 	built := make(map[string]*route.Pool) // by candidate set
-	same = last.Version > 0 && next.Untold == last.Untold && sameModels(next.Models, last.Models)
+	same = last.Models != nil && samePlanAs(next.Plan, last.Plan) && next.Policy == last.Policy && next.Rule == last.Rule && next.Untold == last.Untold && sameModels(next.Models, last.Models) && slices.Equal(next.Engines, last.Engines)
 	for _, key := range classesOf(next.Models, wanted) {
 		cands := route.Candidates(next.Models[key.Model], key)
 		if len(cands) == 0 {
 			continue
 		}
 		comp := components[cands[0].Live.ID]
+		rows.weigh(key, cands)
 		for i := range cands {
 			cands[i].Share = comp.share[cands[i].Live.ID]
 		}
@@ -41,22 +46,45 @@ func Build(set *engine.Set, last *route.Table, wanted []route.ClassKey, now time
 		pool := built[id]
 		if pool == nil {
 			prev := last.Classes[key]
-			if prev != nil && prev.Component == comp.counter && slices.EqualFunc(prev.Candidates, cands, sameCandidate) && !prev.Drained(now.Unix()) {
-				pool = prev
+			if prev != nil && prev.Component == comp.counter && slices.EqualFunc(prev.Candidates, cands, sameCandidate) && prev.Shared == last.Shared && !prev.Drained(now.Unix()) {
+				pool = prev.Pool
 			} else {
-				if prev != nil && prev.LastUsed() == 0 {
-					// No conversation is anywhere yet: what a start leaves depends on
-					// the weights alone, not on the order in which engines came up.
-					prev = nil
+				// Where no conversation is anywhere yet, what a start leaves depends on
+				// the weights alone, not on the order in which engines came up.
+				var from *route.Pool
+				if prev != nil && prev.LastUsed() != 0 {
+					from = prev.Pool
 				}
-				pool = route.NewPool(cands, comp.counter, prev, now.Unix())
+				if before := saved.Pool(key, set.Engines, now.Unix()); before != nil {
+					from = before
+				}
+				newPool := route.NewPool
+				if last.Shared {
+					newPool = route.NewSharedPool
+				}
+				pool = newPool(cands, comp.counter, from, now.Unix())
 			}
 			built[id] = pool
 		}
-		next.Classes[key] = pool
-		same = same && last.Classes[key] == pool
+		traffic := next.Ledger.Of(key, now)
+		shed := rows.shed(key)
+		if was := last.Classes[key]; was != nil && was.Pool == pool && was.Traffic == traffic && was.Shed == shed {
+			next.Classes[key] = was
+			continue
+		}
+		next.Classes[key] = &route.Class{Pool: pool, Traffic: traffic, Shed: shed}
+		same = false
 	}
 	return next, same && len(next.Classes) == len(last.Classes)
+}
+
+// samePlanAs reports whether two are one plan, of whatever age: a table says which
+// plan it follows, also where that is new for other sources alone.
+func samePlanAs(a, b *route.Plan) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Epoch == b.Epoch && a.Version == b.Version
 }
 
 func sameCandidate(a, b route.Candidate) bool { return a == b }
@@ -82,13 +110,14 @@ func modelsOf(set *engine.Set) (models map[string]*route.Model, untold bool) {
 		for _, em := range list {
 			m := models[em.ID]
 			if m == nil {
-				m = &route.Model{Name: em.ID}
+				m = &route.Model{Name: em.ID, Adapter: true}
 				models[em.ID] = m
 			}
 			if n := len(m.Engines); n > 0 && m.Engines[n-1] == e {
 				continue // listed twice
 			}
 			m.Engines = append(m.Engines, e)
+			m.Adapter = m.Adapter && em.Parent != ""
 			if em.ContextTokens > 0 {
 				m.Limits = append(m.Limits, em.ContextTokens)
 			} else {
@@ -103,9 +132,21 @@ func modelsOf(set *engine.Set) (models map[string]*route.Model, untold bool) {
 	return models, untold
 }
 
+func enginesByID(set *engine.Set) []*engine.Engine {
+	size := 0
+	for _, e := range set.Engines {
+		size = max(size, int(e.ID)+1)
+	}
+	byID := make([]*engine.Engine, size)
+	for _, e := range set.Engines {
+		byID[e.ID] = e
+	}
+	return byID
+}
+
 func sameModels(a, b map[string]*route.Model) bool {
 	return maps.EqualFunc(a, b, func(x, y *route.Model) bool {
-		return slices.Equal(x.Engines, y.Engines) && slices.Equal(x.Limits, y.Limits) && x.Unlimited == y.Unlimited
+		return slices.Equal(x.Engines, y.Engines) && slices.Equal(x.Limits, y.Limits) && x.Unlimited == y.Unlimited && x.Adapter == y.Adapter
 	})
 }
 
@@ -133,35 +174,26 @@ type component struct {
 	share   map[uint16]float64
 }
 
-// componentsOf groups the engines; the result is by engine id. A component
+// componentsOf groups the engines, of ids below that; the result is by engine id. A component
 // with the same engines as in the last table keeps its counter.
-func componentsOf(models map[string]*route.Model, last *route.Table) map[uint16]*component {
-	parent := make(map[uint16]uint16)
+func componentsOf(models map[string]*route.Model, ids int, last *route.Table, rows planned) map[uint16]*component {
 	byID := make(map[uint16]*engine.Engine)
-	find := func(id uint16) uint16 {
-		for parent[id] != id {
-			parent[id] = parent[parent[id]]
-			id = parent[id]
-		}
-		return id
-	}
+	sets := newUnion(ids)
 	for _, m := range models {
 		for _, e := range m.Engines {
-			if byID[e.ID] == nil {
-				byID[e.ID], parent[e.ID] = e, e.ID
-			}
-			parent[find(e.ID)] = find(m.Engines[0].ID)
+			byID[e.ID] = e
+			sets.join([]int{int(m.Engines[0].ID), int(e.ID)})
 		}
 	}
-	members := make(map[uint16][]*engine.Engine)
+	members := make(map[int][]*engine.Engine)
 	for _, id := range slices.Sorted(maps.Keys(byID)) {
-		root := find(id)
+		root := sets.find(int(id))
 		members[root] = append(members[root], byID[id])
 	}
 	old := countersOf(last)
 	byEngine := make(map[uint16]*component, len(byID))
 	for _, engines := range members {
-		c := newComponent(engines, old)
+		c := newComponent(engines, old, rows)
 		for _, e := range engines {
 			byEngine[e.ID] = c
 		}
@@ -169,7 +201,7 @@ func componentsOf(models map[string]*route.Model, last *route.Table) map[uint16]
 	return byEngine
 }
 
-func newComponent(engines []*engine.Engine, old map[string]*route.Component) *component {
+func newComponent(engines []*engine.Engine, old map[string]*route.Component, rows planned) *component {
 	cands := make([]route.Candidate, len(engines))
 	sum := int64(0)
 	for i, e := range engines {
@@ -177,10 +209,12 @@ func newComponent(engines []*engine.Engine, old map[string]*route.Component) *co
 		sum += e.InFlight()
 	}
 	route.Weigh(cands)
+	inFlight := rows.share(cands)
 	c := &component{counter: old[engineIDs(engines)], share: make(map[uint16]float64, len(engines))}
 	if c.counter == nil {
 		c.counter = route.NewComponent(engineIDs(engines), sum)
 	}
+	c.counter.Plan(inFlight)
 	for i := range cands {
 		c.share[cands[i].Live.ID] = cands[i].Share
 	}

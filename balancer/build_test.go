@@ -42,11 +42,11 @@ func weightsOf(t *route.Table, model string) map[string]float64 {
 // The same inputs give the same table, with the very pools of the last one.
 func TestNothingNewKeepsTheTable(t *testing.T) {
 	f := fleetOf(t, map[string][]string{"a": {"m"}, "b": {"m", "n"}})
-	first, same := Build(f.Set(), firstTable(), nil, time.Unix(100, 0))
+	first, same := Build(f.Set(), firstTable(), nil, nil, nil, time.Unix(100, 0))
 	if same {
 		t.Fatal("the first table is no news")
 	}
-	second, same := Build(f.Set(), first, nil, time.Unix(101, 0))
+	second, same := Build(f.Set(), first, nil, nil, nil, time.Unix(101, 0))
 	if !same {
 		t.Error("equal input is news")
 	}
@@ -64,7 +64,7 @@ func TestEngineOut(t *testing.T) {
 	for _, name := range []string{"a", "c"} {
 		f.Set().ByName(name).SetStatus(engine.Down, engine.ReasonRefused, time.Now())
 	}
-	table, _ := Build(f.Set(), firstTable(), nil, time.Unix(100, 0))
+	table, _ := Build(f.Set(), firstTable(), nil, nil, nil, time.Unix(100, 0))
 	if w := weightsOf(table, "m"); w["a"] != 0 || w["b"] != 1 {
 		t.Errorf("weights %v", w)
 	}
@@ -79,11 +79,11 @@ func TestEngineOut(t *testing.T) {
 // Engines that have never said what they serve leave the table open.
 func TestUntold(t *testing.T) {
 	f := fleetOf(t, map[string][]string{"a": {"m"}, "b": nil})
-	if table, _ := Build(f.Set(), firstTable(), nil, time.Unix(1, 0)); !table.Untold {
+	if table, _ := Build(f.Set(), firstTable(), nil, nil, nil, time.Unix(1, 0)); !table.Untold {
 		t.Error("b has not told its models, but the table is closed")
 	}
 	f.Set().ByName("b").SetModels(&engine.ModelList{Models: []engine.Model{{ID: "n"}}})
-	if table, _ := Build(f.Set(), firstTable(), nil, time.Unix(1, 0)); table.Untold || table.Models["n"] == nil {
+	if table, _ := Build(f.Set(), firstTable(), nil, nil, nil, time.Unix(1, 0)); table.Untold || table.Models["n"] == nil {
 		t.Error("b has told its models, but the table does not know")
 	}
 }
@@ -92,7 +92,7 @@ func TestUntold(t *testing.T) {
 // others have their own. The counter outlives the table.
 func TestComponents(t *testing.T) {
 	f := fleetOf(t, map[string][]string{"a": {"m"}, "b": {"m", "n"}, "c": {"n"}, "d": {"alone"}})
-	table, _ := Build(f.Set(), firstTable(), nil, time.Unix(1, 0))
+	table, _ := Build(f.Set(), firstTable(), nil, nil, nil, time.Unix(1, 0))
 	of := func(tb *route.Table, model string) *route.Component {
 		return tb.Classes[route.ClassKey{Model: model}].Component
 	}
@@ -100,7 +100,7 @@ func TestComponents(t *testing.T) {
 		t.Fatal("components are not those of shared engines")
 	}
 	f.Set().ByName("a").SetStatus(engine.Down, engine.ReasonRefused, time.Now())
-	next, _ := Build(f.Set(), table, nil, time.Unix(2, 0))
+	next, _ := Build(f.Set(), table, nil, nil, nil, time.Unix(2, 0))
 	if of(next, "m") != of(table, "m") {
 		t.Error("the in-flight counter was lost with an engine's state")
 	}
@@ -111,9 +111,9 @@ func TestComponents(t *testing.T) {
 func TestClassesShareSlotTables(t *testing.T) {
 	f := fleetOf(t, map[string][]string{"a": {"m", "n"}, "b": {"m", "n"}})
 	wanted := []route.ClassKey{{Model: "m", Caps: engine.Tools}, {Model: "m", Require: "residency=eu"}, {Model: "gone"}}
-	table, _ := Build(f.Set(), firstTable(), wanted, time.Unix(1, 0))
+	table, _ := Build(f.Set(), firstTable(), nil, nil, wanted, time.Unix(1, 0))
 	m, n, tools := table.Classes[route.ClassKey{Model: "m"}], table.Classes[route.ClassKey{Model: "n"}], table.Classes[wanted[0]]
-	if m != n || m != tools {
+	if m.Pool != n.Pool || m.Pool != tools.Pool {
 		t.Error("equal candidate sets have several slot tables")
 	}
 	if _, ok := table.Classes[wanted[1]]; ok {
@@ -128,7 +128,7 @@ func TestContextTiers(t *testing.T) {
 	for name, tokens := range map[string]int{"short": 1000, "long": 8000} {
 		f.Set().ByName(name).SetModels(&engine.ModelList{Models: []engine.Model{{ID: "m", ContextTokens: tokens}}})
 	}
-	table, _ := Build(f.Set(), firstTable(), nil, time.Unix(1, 0))
+	table, _ := Build(f.Set(), firstTable(), nil, nil, nil, time.Unix(1, 0))
 	for _, c := range []struct {
 		tokens int
 		want   []string
@@ -167,7 +167,7 @@ func TestWeightsByCapacity(t *testing.T) {
 		for _, e := range f.Set().Engines {
 			e.SetStatus(engine.Ready, engine.ReasonHealthy, time.Now())
 		}
-		table, _ := Build(f.Set(), firstTable(), nil, time.Unix(1, 0))
+		table, _ := Build(f.Set(), firstTable(), nil, nil, nil, time.Unix(1, 0))
 		if w := weightsOf(table, "m"); fmt.Sprint(w) != fmt.Sprint(c.want) {
 			t.Errorf("%s: weights %v, want %v", name, w, c.want)
 		}
@@ -179,7 +179,7 @@ func TestWeightsByCapacity(t *testing.T) {
 func TestLoop(t *testing.T) {
 	f := fleetOf(t, map[string][]string{"a": {"m"}, "b": {"n"}})
 	tables := route.NewPublished("here")
-	loop := NewLoop(f, tables, slog.New(slog.DiscardHandler), nil)
+	loop := NewLoop(Options{Fleet: f, Tables: tables, Saved: nil, Log: slog.New(slog.DiscardHandler)})
 	now := time.Unix(1000, 0)
 	cycle := func(want route.Reason, version uint64) {
 		t.Helper()

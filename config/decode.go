@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
+
+	"penstock/engine"
 )
 
 // decoder puts a parsed TOML document into a File and collects what is wrong.
@@ -58,15 +61,20 @@ func (d *decoder) table(at place, doc map[string]any, into reflect.Value) {
 		value, p := doc[key], at.member(key)
 		base, isFile := strings.CutSuffix(key, "_file")
 		switch f, ok := known[key]; {
-		case ok:
-			p.secret = f.secret
+		case ok && !f.file:
+			p.secret = f.hidden
 			d.value(p, value, into.Field(f.index), f)
 		case isFile && known[base].secret:
 			if _, twice := doc[base]; twice {
 				d.fault(p, "", "want either "+member(at.key, base)+" or "+p.key)
 				continue
 			}
-			d.secretFile(p, value, into.Field(known[base].index))
+			if text, _, ok := d.secretFile(p, value); ok {
+				into.Field(known[base].index).SetString(text)
+			}
+		case isFile && known[base].file:
+			text, path, _ := d.secretFile(p, value)
+			into.Field(known[base].index).Set(reflect.ValueOf(engine.SecretFile{Path: path, Text: Secret(text)}))
 		default:
 			d.unknown(p, value)
 		}
@@ -113,12 +121,27 @@ func (d *decoder) value(p place, value any, into reflect.Value, f keyField) {
 				d.fault(p, quote(s), err.Error())
 			}
 		}
+	case t.Kind() == reflect.Slice && reflect.PointerTo(t.Elem()).Implements(textUnmarshaler):
+		d.unmarshaled(p, value, into)
+	case t.Kind() == reflect.Bool:
+		if b, ok := value.(bool); ok {
+			into.SetBool(b)
+		} else {
+			d.fault(p, show(value), "want true or false, without quotes")
+		}
 	case t.Kind() == reflect.String:
 		if s, ok := d.text(p, value); ok {
+			if f.path {
+				s = d.fromHere(s)
+			}
 			into.SetString(s)
 		}
 	case t.Kind() == reflect.Int:
 		d.parsed(p, value, into, parseInt)
+	case t == reflect.TypeFor[*engine.Profile]():
+		if profile := d.profile(p, value); profile != nil {
+			into.Set(reflect.ValueOf(profile))
+		}
 	case t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Float64:
 		if x, ok := d.number(p, value); ok {
 			into.Set(reflect.ValueOf(&x))
@@ -129,6 +152,8 @@ func (d *decoder) value(p place, value any, into reflect.Value, f keyField) {
 		}
 	case t == reflect.TypeFor[map[string][]string]():
 		d.labels(p, value, into)
+	case t == reflect.TypeFor[map[string]map[string]float64]():
+		d.matrix(p, value, into)
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
 		d.tables(p, value, into)
 	case t.Kind() == reflect.Struct:
@@ -141,6 +166,29 @@ func (d *decoder) value(p place, value any, into reflect.Value, f keyField) {
 	default:
 		panic("config: no decoding for " + t.String())
 	}
+}
+
+// unmarshaled decodes a text, or a list of texts, whose type reads itself.
+func (d *decoder) unmarshaled(p place, value any, into reflect.Value) {
+	raw, isList := value.([]any)
+	if !isList {
+		raw = []any{value}
+	}
+	list := reflect.MakeSlice(into.Type(), len(raw), len(raw))
+	for i, e := range raw {
+		at := p
+		if isList {
+			at = p.element(i)
+		}
+		s, ok := d.text(at, e)
+		if !ok {
+			continue
+		}
+		if err := list.Index(i).Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(s)); err != nil {
+			d.fault(at, quote(s), err.Error())
+		}
+	}
+	into.Set(list)
 }
 
 // tables decodes [[key]], one struct an element.
@@ -222,6 +270,14 @@ func (d *decoder) text(p place, value any) (string, bool) {
 	return s, true
 }
 
+// fromHere is the path of a file that the configuration names.
+func (d *decoder) fromHere(path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(d.name), path)
+}
+
 func (d *decoder) texts(p place, value any) ([]string, bool) {
 	raw, ok := value.([]any)
 	if !ok {
@@ -259,4 +315,30 @@ func (d *decoder) labels(p place, value any, into reflect.Value) {
 		}
 	}
 	into.Set(reflect.ValueOf(labels))
+}
+
+// matrix decodes a table of tables of numbers.
+func (d *decoder) matrix(p place, value any, into reflect.Value) {
+	const want = `want a table of tables like { us-east = { us-east = 1, eu-west = 82 } }`
+	doc, ok := value.(map[string]any)
+	if !ok {
+		d.fault(p, show(value), want)
+		return
+	}
+	rows := make(map[string]map[string]float64, len(doc))
+	for _, name := range d.inOrder(p, doc) {
+		at := p.member(name)
+		inner, ok := doc[name].(map[string]any)
+		if !ok {
+			d.fault(at, show(doc[name]), want)
+			continue
+		}
+		rows[name] = make(map[string]float64, len(inner))
+		for _, column := range d.inOrder(at, inner) {
+			if x, ok := d.number(at.member(column), inner[column]); ok {
+				rows[name][column] = x
+			}
+		}
+	}
+	into.Set(reflect.ValueOf(rows))
 }

@@ -22,7 +22,7 @@ func readExample(t *testing.T) string {
 func TestExampleListsEveryKeyAndNoOther(t *testing.T) {
 	listed := map[string]bool{}
 	table := ""
-	header, setting := regexp.MustCompile(`^\[+([a-z_.]+)\]+$`), regexp.MustCompile(`^#?([a-z_]+) = `)
+	header, setting := regexp.MustCompile(`^#?\[+([a-z_.]+)\]+$`), regexp.MustCompile(`^#?([a-z_]+) = `)
 	for line := range strings.Lines(readExample(t)) {
 		line = strings.TrimSuffix(line, "\n")
 		if m := header.FindStringSubmatch(line); m != nil {
@@ -66,13 +66,23 @@ func TestExampleIsTheDefaults(t *testing.T) {
 
 // What is commented out is right too: each such line can be set as it stands.
 func TestExampleWithEverythingSet(t *testing.T) {
-	text := regexp.MustCompile(`(?m)^#([a-z_]+ = )`).ReplaceAllString(readExample(t), "$1")
+	text := regexp.MustCompile(`(?m)^#([a-z_]+ = |\[)`).ReplaceAllString(readExample(t), "$1")
+	text = strings.Replace(text, "/var/lib/penstock", t.TempDir(), 1)
 	text = strings.Replace(text, "hash_key_file =", "#hash_key_file =", 1) // either this or hash_key
+	fleet := strings.Index(text, "\n[fleet]\n")
+	text = text[:fleet] + strings.NewReplacer("key = \"${PEN", "#key = \"${PEN", "nkey =", "#nkey =").Replace(text[fleet:]) // either key_file and credentials, or these
+	engine, tenant, _ := strings.Cut(text, "[[tenant]]")
+	text = strings.Replace(engine, "/run/secrets/a1", "config/testdata/engine.key", 1) + "[[tenant]]" +
+		strings.Replace(tenant, "key_file =", "#key_file =", 1) // either this or key_hash
+	text = strings.Replace(text, "url = \"http:", "url = \"https:", 1) // what some keys are for
+	text = strings.ReplaceAll(text, "/etc/penstock/", tlsFiles(t)+"/")
 	f, err := Parse(examplePath, []byte(text), env("PENSTOCK_HASH_KEY", "k"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := f.Engines[0]; e.Capacity == nil || e.MaxInFlight == 0 || len(e.Labels) != 2 || string(f.Routing.HashKey) != "k" {
+	if e := f.Engines[0]; e.Capacity == nil || e.MaxInFlight == 0 || len(e.Labels) != 2 || string(f.Routing.HashKey) != "k" ||
+		string(e.Key.Text) != "an-example-of-an-engine-key" || len(f.Tenants) != 1 || len(f.Tenants[0].KeyHash) != 1 ||
+		!f.Listen.TLS() || !f.Fleet.Joined() || len(f.Fleet.Key) < 32 || f.Fleet.TLSCert == "" || f.Fleet.Credentials == "" || e.CAFile == "" || f.Admin.MetricsAddress == "" {
 		t.Errorf("not everything is set: %+v", f)
 	}
 }

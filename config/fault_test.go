@@ -1,12 +1,17 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"penstock/balancer"
+	"penstock/engine/enginetest"
 )
 
 func noEnv(string) (string, bool) { return "", false }
@@ -57,6 +62,21 @@ func TestFaults(t *testing.T) {
 			`p.toml:4: limits.write = "48h0m0s": want a duration from "1ms" to "24h"`,
 			`p.toml:5: limits.body_read = "0s": want a duration from "1ms" to "24h"`}},
 		{"size slips", "limits.body = \"64MB\"", []string{`p.toml:1: limits.body = "64MB": want a size as in "64MiB"`}},
+		{"aliases", "[[alias]]\nname = \"a\"\nmodel = \"b\"\n[[alias]]\nname = \"b\"\nmodel = \"c\"\n[[alias]]\nname = \"a\"\nmodel = \"m\"", []string{
+			`p.toml:3: alias.model = "b": want a model: this is the alias on line 4, and an alias cannot stand for another`,
+			`p.toml:8: alias.name = "a": want a name of its own: the alias on line 1 has this one`}},
+		{"aliases in a circle", "[[alias]]\nname = \"a\"\nmodel = \"b\"\n[[alias]]\nname = \"b\"\nmodel = \"a\"\n[[alias]]\nname = \"c\"\nmodel = \"c\"", []string{
+			`p.toml:3: alias.model = "b": want a model: this is the alias on line 4, and an alias cannot stand for another`,
+			`p.toml:6: alias.model = "a": want a model: this is the alias on line 1, and an alias cannot stand for another`,
+			`p.toml:9: alias.model = "c": want a name other than the alias has itself`}},
+		{"aliases without names", "[[alias]]\nname = \"\"\n[[alias]]\nmodel = \"m\\u0007\"\nmodels = \"x\"", []string{
+			`p.toml:1: alias.model = "": want a model's name, 1 to 512 bytes without control characters`,
+			`p.toml:2: alias.name = "": want a model's name, 1 to 512 bytes without control characters`,
+			`p.toml:3: alias.name = "": want a model's name, 1 to 512 bytes without control characters`,
+			`p.toml:4: alias.model = "m\a": want a model's name, 1 to 512 bytes without control characters`,
+			`p.toml:5: alias.models = "x": unknown key; the nearest is engine.models`}},
+		{"an alias that is a model", "[[alias]]\nname = \"x\"\nmodel = \"m\"\n[[engine]]\nname = \"b1\"\nurl = \"http://127.0.0.1:8002\"\nmodels = [\"m\", \"x\"]", []string{
+			`p.toml:2: alias.name = "x": want a name that no model has: engine b1 serves one of this name`}},
 		{"size with a space", "limits.body = \"64 MiB\"", []string{`p.toml:1: limits.body = "64 MiB": want a size as in "64MiB"`}},
 		{"size without unit", "limits.body = \"64\"", []string{
 			`p.toml:1: limits.body = "64": a size in quotes needs its unit: write "64MiB", or 64 without quotes for bytes`}},
@@ -71,12 +91,36 @@ func TestFaults(t *testing.T) {
 			`p.toml:3: limits.max-in-flight = 3: unknown key; the nearest is engine.max_in_flight`,
 			`p.toml:4: limit: unknown key; the nearest is limits`,
 			`p.toml:7: log.LEVEL = "info": unknown key; the nearest is log.level`}},
-		{"key near one that is not built", "[routing]\npolcy = \"optimal\"", []string{
-			`p.toml:2: routing.polcy = "optimal": unknown key; the nearest is routing.policy, which this build does not have yet`}},
-		{"key that is not built", "[routing]\nperiod = \"1s\"\n[[tenant]]\nname = \"x\"\n[[tenant]]\nname = \"y\"", []string{
-			`p.toml:2: routing.period = "1s": this build does not have routing.period yet: take it out`,
-			`p.toml:3: tenant: this build does not have tenant yet: take it out`,
-			`p.toml:5: tenant: this build does not have tenant yet: take it out`}},
+		{"key near one that is not built", "[flet]\nurl = \"x\"", []string{
+			`p.toml:1: flet: unknown key; the nearest is fleet`}},
+		{"policy and period", "[routing]\npolcy = \"optimal\"\npolicy = 3\nperiod = \"1ms\"", []string{
+			`p.toml:2: routing.polcy = "optimal": unknown key; the nearest is routing.policy`,
+			`p.toml:3: routing.policy = 3: want a text in quotes`,
+			`p.toml:4: routing.period = "1ms": want 100ms to 1m0s`}},
+		{"discovery", "[discovery]\ndns = [\"10.0.0.1:80\", \"vllm\", \"_http._udp.x\", \"a:0\", \"http://a:80\", \"b:80\", \"b:80\"]\nfile_sd = [\"a/*/b.json\", \"a.txt\", \"[.json\", \"ok/*.yml\"]\n" +
+			"[discovery.engine]\nname = \"x\"\nlabels = { gpu = \"\" }\nmax_in_flight = 0\ndialct = \"vllm\"\n", []string{
+			`p.toml:2: discovery.dns = "10.0.0.1:80": want a name: an address needs no looking up, make it an [[engine]]`,
+			`p.toml:2: discovery.dns = "vllm": want HOST:PORT for address records, or _SERVICE._tcp.NAME for SRV records`,
+			`p.toml:2: discovery.dns = "_http._udp.x": want HOST:PORT for address records, or _SERVICE._tcp.NAME for SRV records`,
+			`p.toml:2: discovery.dns = "a:0": want a port from 1 to 65535`,
+			`p.toml:2: discovery.dns = "http://a:80": want HOST:PORT for address records, or _SERVICE._tcp.NAME for SRV records, without http://`,
+			`p.toml:2: discovery.dns = "b:80": want each name once`,
+			`p.toml:3: discovery.file_sd = "a/*/b.json": want a directory by its name; * ? [ only in the last part of the path`,
+			`p.toml:3: discovery.file_sd = "a.txt": want a path that ends in .json, .yml, .yaml`,
+			`p.toml:3: discovery.file_sd = "[.json": want a pattern with * ? [a-z] in the last part of the path`,
+			`p.toml:5: discovery.engine.name = "x": want no name: every engine found has its own`,
+			`p.toml:6: discovery.engine.labels.gpu = "": want 1 to 128 bytes without '=', ',' and control characters`,
+			`p.toml:7: discovery.engine.max_in_flight = 0: want 1 or more; leave it out to have it learned, or set capacity = 0 to take the engine out`,
+			`p.toml:8: discovery.engine.dialct = "vllm": unknown key; the nearest is discovery.engine`}},
+		{"fleet that cannot be joined", "[fleet]\nurl = \"http://10.0.0.1:4222\"\nkey = \"short\"\ntls_cert = \"a.pem\"\nlisten = \"4222\"", []string{
+			`p.toml:2: fleet.url = (hidden): want "nats://HOST:4222", several by commas, tls:// for TLS at once, or "embedded"`,
+			`p.toml:3: fleet.key = (hidden): want a text of at least 32 characters, the same for all gateways of the fleet (openssl rand -hex 32), or no key where all is on loopback`,
+			`p.toml:4: fleet.tls_cert = "a.pem": want both tls_cert and tls_key, or neither`,
+			`p.toml:5: fleet.listen = "4222": want HOST:PORT with a port from 1 to 65535, such as "127.0.0.1:4222"`}},
+		{"fleet elsewhere without a key", "[fleet]\nurl = \"nats://10.0.0.1:4222, nats://localhost:4222\"", []string{
+			`p.toml:1: fleet.key = (not set): want a key where the fleet's server is not on loopback: without it whoever reaches the server could plan for this gateway (fleet.key_file; openssl rand -hex 32)`}},
+		{"key of no fleet", "[fleet]\nnkey = \"gone.nk\"", []string{
+			`p.toml:2: fleet.nkey = (set): want fleet.url beside it: "nats://HOST:4222", or "embedded"`}},
 		{"secret under a wrong name", "[routing]\nhash_kye = \"s3cret\"\napi_token = \"s3cret\"", []string{
 			`p.toml:2: routing.hash_kye = (hidden): unknown key; the nearest is routing.hash_key`,
 			`p.toml:3: routing.api_token = (hidden): unknown key; the nearest is routing.hash_key`}},
@@ -107,6 +151,22 @@ func TestFaults(t *testing.T) {
 			`p.toml:2: admin.address = ":8081": want a loopback address such as 127.0.0.1:8081: the admin listener has no authentication`}},
 		{"admin and listen the same", "[listen]\naddress = \"0.0.0.0:9000\"\n[admin]\naddress = \"localhost:9000\"", []string{
 			`p.toml:4: admin.address = "localhost:9000": want an address other than that of [listen], "0.0.0.0:9000"`}},
+		{"listeners the same", "[listen]\naddress = \":9000\"\n[admin]\nmetrics_address = \"10.0.0.1:9000\"", []string{
+			`p.toml:4: admin.metrics_address = "10.0.0.1:9000": want an address other than that of [listen], ":9000"`}},
+		{"metrics and admin the same", "[admin]\naddress = \"127.0.0.1:9000\"\nmetrics_address = \"0.0.0.0:9000\"", []string{
+			`p.toml:3: admin.metrics_address = "0.0.0.0:9000": want an address other than that of [admin], "127.0.0.1:9000"`}},
+		{"metrics address", "[admin]\nmetrics_address = \"9464\"", []string{
+			`p.toml:2: admin.metrics_address = "9464": want HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080`}},
+		{"empty metrics address", "[admin]\nmetrics_address = \"\"", []string{
+			`p.toml:2: admin.metrics_address = "": want HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080`}},
+		{"certificate without key", "[listen]\ntls_cert = \"tls.crt\"", []string{
+			`p.toml:2: listen.tls_cert = "tls.crt": want listen.tls_key beside it, or neither`}},
+		{"key without certificate", "[listen]\ntls_key = \"tls.key\"", []string{
+			`p.toml:2: listen.tls_key = "tls.key": want listen.tls_cert beside it, or neither`}},
+		{"certificate from an empty variable", "[listen]\ntls_cert = \"${NONE:-}\"\ntls_key = \"tls.key\"", []string{
+			`p.toml:2: listen.tls_cert = "": want the path of a PEM file, or neither tls_cert nor tls_key`}},
+		{"certificate missing", "[listen]\ntls_cert = \"/nonexistent/tls.crt\"\ntls_key = \"/nonexistent/tls.key\"", []string{
+			`p.toml:2: listen.tls_cert = "/nonexistent/tls.crt": want a readable PEM file: no such file or directory`}},
 		{"variable not set", "[gateway]\nname = \"${NOPE}\"\nsource = \"${1X}\"\n[log]\nlevel = \"${\"", []string{
 			`p.toml:2: gateway.name = "${NOPE}": the environment variable NOPE is not set; ${NOPE:-default} has a default`,
 			`p.toml:3: gateway.source = "${1X}": want ${VARIABLE} or ${VARIABLE:-default}; write "$${" for the text itself`,
@@ -115,6 +175,12 @@ func TestFaults(t *testing.T) {
 			`p.toml:3: routing.hash_key_file: want either routing.hash_key or routing.hash_key_file`}},
 		{"hash key file missing", "[routing]\nhash_key_file = \"/nonexistent/key\"", []string{
 			`p.toml:2: routing.hash_key_file = "/nonexistent/key": want a readable file: no such file or directory`}},
+		{"state_dir missing", "[gateway]\nstate_dir = \"/nonexistent/state\"", []string{
+			`p.toml:2: gateway.state_dir = "/nonexistent/state": want a directory that exists: no such file or directory`}},
+		{"state_dir is a file", "[gateway]\nstate_dir = \"/dev/null\"", []string{
+			`p.toml:2: gateway.state_dir = "/dev/null": want a directory, this is a file`}},
+		{"state_dir cannot be written", "[gateway]\nstate_dir = \"/proc\"", []string{
+			`p.toml:2: gateway.state_dir = "/proc": want a directory in which this user can write: no such file or directory`}},
 		{"hash key from a directory", "[routing]\nhash_key_file = \"/\"", []string{
 			`p.toml:2: routing.hash_key_file = "/": want a readable file: it is not a regular file`}},
 		{"syntax", "[limits]\nstall = \n", []string{
@@ -136,15 +202,33 @@ func TestEngineFaults(t *testing.T) {
 		want       []string
 	}{
 		{"no engine", "[log]\nlevel = \"info\"", []string{
-			`p.toml:1: engine: want at least one [[engine]], with a name and a url`}},
+			`p.toml:1: engine: want at least one [[engine]], with a name and a url, or a [discovery] that finds some`}},
 		{"empty list", "\nengine = []", []string{
-			`p.toml:2: engine: want at least one [[engine]], with a name and a url`}},
+			`p.toml:2: engine: want at least one [[engine]], with a name and a url, or a [discovery] that finds some`}},
 		{"one bracket", "[engine]\nname = \"a\"", []string{
 			`p.toml:1: engine = {...}: want [[engine]], with two brackets, one for each engine`}},
 		{"list of something else", "engine = [\n1,\n{name=\"a\", url=\"http://h\"}]", []string{
 			`p.toml:2: engine = 1: want a table [[engine]]`}},
 		{"same name twice", anEngine + anEngine, []string{
 			`p.toml:7: engine.name = "a1": want a name of its own: the engine on line 2 has this one`}},
+		{"round trips and replicas", anEngine + `
+[gateway]
+source = "us"
+replicas = 0
+[network]
+rtt_ms = { us = { us = -1, eu = 10, de = 20_000, fr = "x", "a=b" = 1 }, eu = 3, "b r" = {}, de = { us = nan } }
+rtt = 4
+`, []string{
+			`p.toml:8: gateway.replicas = 0: want 1 to 1000`,
+			`p.toml:10: network.rtt_ms."b r": want a source of 1 to 128 of the characters A-Z a-z 0-9 . _ -`,
+			`p.toml:10: network.rtt_ms.de.us = NaN: want 0 to 10000 milliseconds`,
+			`p.toml:10: network.rtt_ms.eu = 3: want a table of tables like { us-east = { us-east = 1, eu-west = 82 } }`,
+			`p.toml:10: network.rtt_ms.us."a=b": want the cluster of an engine, or a source`,
+			`p.toml:10: network.rtt_ms.us.de = 20000: want 0 to 10000 milliseconds`,
+			`p.toml:10: network.rtt_ms.us.eu: want the cluster of an engine, or a source`,
+			`p.toml:10: network.rtt_ms.us.fr = "x": want a number, without quotes`,
+			`p.toml:10: network.rtt_ms.us.us = -1: want 0 to 10000 milliseconds`,
+			`p.toml:11: network.rtt = 4: unknown key; the nearest is network.rtt_ms`}},
 		{"every fault of every engine", strings.TrimSpace(anEngine) + `
 capacity = -1
 max_in_flight = 0
@@ -156,7 +240,7 @@ url = "https://user:s3cret@h:1/v1"
 models = "m"
 capacity = "40"
 profile = { base_ms = 0 }
-replicas = 2
+replicas = 0
 [[engine]]
 name = "c1"
 url = 8001
@@ -175,13 +259,12 @@ labels = []
 			`p.toml:7: engine.capabilities = "flying": want any of tools, vision, audio, structured_output, embeddings`,
 			`p.toml:8: engine.cluster = "": want the name of a cluster; leave it out for the gateway's own`,
 			`p.toml:9: engine.name = "": want 1 to 63 of the characters A-Z a-z 0-9 . _ -`,
-			`p.toml:10: engine.url = "https://user:xxxxx@h:1/v1": want http://: TLS to engines is not built yet`,
 			`p.toml:10: engine.url = "https://user:xxxxx@h:1/v1": want no user and password in the URL`,
 			`p.toml:10: engine.url = "https://user:xxxxx@h:1/v1": want the engine's root, without /v1`,
 			`p.toml:11: engine.models = "m": want a list of texts like ["a", "b"]`,
 			`p.toml:12: engine.capacity = "40": want a number, without quotes`,
-			`p.toml:13: engine.profile: this build does not have engine.profile yet: take it out`,
-			`p.toml:14: engine.replicas = 2: this build does not have engine.replicas yet: take it out`,
+			`p.toml:13: engine.profile: want either base_ms, slope_ms and limit, or points, or step_ms, per_seq_ms and per_token_ms`,
+			`p.toml:14: engine.replicas = 0: want 1 or more; leave it out for one`,
 			`p.toml:17: engine.url = 8001: want a text in quotes`,
 			`p.toml:20: engine.models = 4: want a text in quotes`,
 			`p.toml:22: engine.dialect = "": want a dialect; "auto", or leave it out, to find out`,
@@ -203,19 +286,69 @@ func TestEveryDocumentedKeyIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []string
-	for _, line := range faultsOf(t, string(text), noEnv) {
-		rest, notBuilt := strings.CutSuffix(line, " yet: take it out")
-		if !notBuilt {
-			t.Errorf("not a key that is still to come: %s", line)
-		}
-		told = append(told, rest[strings.LastIndexByte(rest, ' ')+1:])
+	key, err := filepath.Abs("testdata/engine.key")
+	if err != nil {
+		t.Fatal(err)
 	}
-	slices.Sort(told)
-	want := slices.Clone(notYet)
-	slices.Sort(want)
-	if !slices.Equal(told, want) {
-		t.Errorf("refused %q\nwant    %q", told, want)
+	text = []byte(strings.ReplaceAll(string(text), "testdata/engine.key", key))
+	text = bytes.Replace(text, []byte(`"optimal"`), []byte(`"`+balancer.DefaultPolicy.String()+`"`), 1)
+	t.Chdir(tlsFiles(t))
+	for _, line := range faultsOf(t, strings.Replace(string(text), "/var/lib/penstock", t.TempDir(), 1), noEnv) {
+		t.Errorf("a documented key is refused: %s", line)
+	}
+}
+
+// tlsFiles is a directory with a certificate, its key and the authority.
+func tlsFiles(t testing.TB) string {
+	t.Helper()
+	authority, err := enginetest.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := authority.Issue(time.Now().Add(-time.Hour), time.Now().Add(time.Hour), "localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.pem": authority.PEM, "engines-ca.pem": authority.PEM,
+		"fleet.key": []byte("a key of a fleet that nobody else has\n"), "fleet.creds": []byte("a JWT and a seed")} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// Files are named from the configuration's directory, and both sides of TLS
+// read them.
+func TestTLSFiles(t *testing.T) {
+	dir := tlsFiles(t)
+	parse := func(text string) (*File, string) {
+		f, err := Parse(filepath.Join(dir, "p.toml"), []byte(text), noEnv)
+		if err != nil {
+			return nil, strings.ReplaceAll(err.Error(), dir+"/", "")
+		}
+		return f, ""
+	}
+	f, faults := parse("[listen]\ntls_cert = \"tls.crt\"\ntls_key = \"" + dir + "/tls.key\"\n[[engine]]\nname = \"a\"\nurl = \"https://10.0.0.1:8000\"\nca_file = \"ca.pem\"\ntls_server_name = \"a.internal\"")
+	if faults != "" {
+		t.Fatal(faults)
+	}
+	if want := (Listen{Address: "127.0.0.1:8080", MaxStreams: 256, TLSCert: filepath.Join(dir, "tls.crt"), TLSKey: filepath.Join(dir, "tls.key")}); f.Listen != want || !f.Listen.TLS() {
+		t.Errorf("%+v", f.Listen)
+	}
+	if e := f.Engines[0]; e.CAFile != filepath.Join(dir, "ca.pem") || e.TLSServerName != "a.internal" {
+		t.Errorf("%+v", e)
+	}
+	for text, want := range map[string]string{
+		"[listen]\ntls_cert = \"ca.pem\"\ntls_key = \"tls.key\"" + anEngine:       `p.toml:3: listen.tls_key = "tls.key": want the private key of the certificate in tls_cert: tls: private key does not match public key`,
+		anEngine + "ca_file = \"ca.pem\"":                                         `p.toml:5: engine.ca_file = "ca.pem": want no such key beside an http:// url: nothing would be checked`,
+		strings.Replace(anEngine, "http:", "https:", 1) + "ca_file = \"tls.key\"": `p.toml:5: engine.ca_file = "tls.key": want a readable file of PEM certificates: no certificate in it`,
+		strings.Replace(anEngine, "http:", "https:", 1) + "ca_file = \"none\"":    `p.toml:5: engine.ca_file = "none": want a readable file of PEM certificates: no such file or directory`,
+	} {
+		if _, got := parse(text); got != want {
+			t.Errorf("got\n\t%s\nwant\n\t%s", got, want)
+		}
 	}
 }
 

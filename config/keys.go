@@ -6,25 +6,14 @@ import (
 	"strings"
 )
 
-// notYet are the documented keys and tables that this build does not act on.
-// An issue that builds what one promises moves it into its package's Config.
-var notYet = []string{
-	"gateway.replicas", "gateway.state_dir",
-	"listen.tls_cert", "listen.tls_key",
-	"admin.metrics_address",
-	"routing.policy", "routing.period",
-	"network",
-	"engine.profile", "engine.key_file", "engine.pass_credentials", "engine.replicas", "engine.pass_headers", "engine.ca_file",
-	"alias", "discovery", "tenant",
-	"limits.queue_entries", "limits.queue_wait",
-	"fleet",
-}
-
 // keyField is the struct field behind a key.
 type keyField struct {
 	index  int
 	size   bool // bytes, written "64MiB" or as a plain number
 	secret bool // never shown; KEY_file reads it from a file
+	hidden bool // never shown
+	file   bool // a SecretFile: there is only KEY_file
+	path   bool // of a file: from the configuration's directory where it is not absolute
 }
 
 // fields maps the keys of a configuration struct to its fields.
@@ -32,10 +21,14 @@ func fields(t reflect.Type) map[string]keyField {
 	keys := make(map[string]keyField, t.NumField())
 	for i := range t.NumField() {
 		name, options, _ := strings.Cut(t.Field(i).Tag.Get("toml"), ",")
+		if !t.Field(i).IsExported() {
+			continue
+		}
 		if name == "" {
 			panic("config: " + t.String() + "." + t.Field(i).Name + " has no toml key")
 		}
-		keys[name] = keyField{index: i, size: options == "size", secret: options == "secret"}
+		keys[name] = keyField{index: i, size: options == "size", secret: options == "secret", path: options == "path",
+			hidden: options == "hidden" || options == "secret", file: options == "file"}
 	}
 	return keys
 }
@@ -53,8 +46,13 @@ func keys() []string {
 		}
 		for j := range t.NumField() {
 			name, options, _ := strings.Cut(t.Field(j).Tag.Get("toml"), ",")
-			all = append(all, table+"."+name)
-			if options == "secret" {
+			if name == "" { // not exported
+				continue
+			}
+			if options != "file" {
+				all = append(all, table+"."+name)
+			}
+			if options == "secret" || options == "file" {
 				all = append(all, table+"."+name+"_file")
 			}
 		}
@@ -68,12 +66,6 @@ func unknownKey(key string) (reason string, mayShow bool) {
 	nearest := nearestKey(key)
 	leaf := key[strings.LastIndexByte(key, '.')+1:]
 	mayShow = !suggestsSecret(leaf) && !suggestsSecret(nearest)
-	switch {
-	case slices.Contains(notYet, key):
-		return "this build does not have " + key + " yet: take it out", mayShow
-	case slices.Contains(notYet, nearest):
-		return "unknown key; the nearest is " + nearest + ", which this build does not have yet", mayShow
-	}
 	return "unknown key; the nearest is " + nearest, mayShow
 }
 
@@ -83,14 +75,17 @@ func suggestsSecret(name string) bool {
 }
 
 // nearestKey is the documented key that key was most likely meant to be: the
-// same name in another table, else the fewest edits within the table.
+// same name in another table or with _file behind it, else the fewest edits
+// within the table.
 func nearestKey(key string) string {
 	table, leaf := splitKey(key)
 	best, bestEdits := "", -1.0
-	for _, known := range append(keys(), notYet...) {
+	for _, known := range keys() {
 		knownTable, knownLeaf := splitKey(known)
 		edits := float64(distance(plain(leaf), plain(knownLeaf)))
 		switch {
+		case known == key+"_file":
+			edits = 0.25
 		case knownTable == table:
 		case edits == 0:
 			edits = 0.5

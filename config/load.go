@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"unicode"
@@ -81,27 +80,26 @@ func visible(r rune) rune {
 	return unicode.ReplacementChar
 }
 
-// secretFile reads the value of a key from the file that key_file names.
-func (d *decoder) secretFile(p place, value any, into reflect.Value) {
-	path, ok := d.text(p, value)
+// secretFile reads the value of a key from the file that key_file names. The
+// path is told also where the file cannot be read.
+func (d *decoder) secretFile(p place, value any) (text, path string, ok bool) {
+	path, ok = d.text(p, value)
 	if !ok {
-		return
+		return "", "", false
 	}
 	shown := quote(path)
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(d.name), path)
-	}
-	text, err := readSecret(path)
+	path = d.fromHere(path)
+	text, err := ReadSecret(path)
 	if err != nil {
 		d.fault(p, shown, err.Error())
-		return
+		return "", path, false
 	}
-	into.SetString(text)
+	return text, path, true
 }
 
-// readSecret is a file's text without the line end that editors add. Only a
+// ReadSecret is a file's text without the line end that editors add. Only a
 // regular file is read: a pipe could block a reload for ever.
-func readSecret(path string) (string, error) {
+func ReadSecret(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New("it is not a regular file")

@@ -12,16 +12,21 @@ import (
 	"time"
 
 	"github.com/BurntSushi/toml"
+
+	"penstock/balancer"
 )
 
 func TestEveryKey(t *testing.T) {
 	const text = `
-gateway = { name = "gw-1", source = "us-east" }
+gateway = { name = "gw-1", source = "us-east", replicas = 3 }
+network.rtt_ms = { us-east = { us-east = 0.5, "eu-west" = 82 }, ap = { us-east = 200 } }
 listen.address = "[::]:8080"
 listen.max_streams = 1_000
 admin.address = "[::1]:8081"
 [routing]
 hash_key = "${KEY}-${UNSET:-x}-${EMPTY:-y}-$${KEY}-$5"
+policy = "capacity"
+period = "250ms"
 [limits]
 body = "512KiB"
 first_content = "1h30m"
@@ -41,22 +46,28 @@ labels = { residency = "eu", gpu = ["h100", "${GPU:-h200}"] }
 capabilities = []
 capacity = 40
 max_in_flight = 64
+replicas = 2
 [[engine]]
 name = "b1"
 url = "http://h:8002"
 capacity = 0.0
 [engine.labels]
 residency = "us"
+[discovery]
+dns = ["${HOST}.svc:8000", "_http._tcp.h"]
+file_sd = ["engines/*.json"]
+engine = { dialect = "vllm", labels = { gpu = "h100" }, max_in_flight = 9 }
 `
 	got, err := Parse("p.toml", []byte(text), env("KEY", "k", "EMPTY", "", "HOST", "h", "MODEL", "n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Default()
-	want.Gateway = Gateway{Name: "gw-1", Source: "us-east"}
+	want.Gateway = Gateway{Name: "gw-1", Source: "us-east", Replicas: 3}
+	want.Network.RTT = map[string]map[string]float64{"us-east": {"us-east": 0.5, "eu-west": 82}, "ap": {"us-east": 200}}
 	want.Listen = Listen{Address: "[::]:8080", MaxStreams: 1000}
 	want.Admin.Address = "[::1]:8081"
-	want.Routing.HashKey = "k-x-y-${KEY}-$5"
+	want.Routing.HashKey, want.Routing.Policy, want.Routing.Period = "k-x-y-${KEY}-$5", balancer.Capacity, 250*time.Millisecond
 	want.Limits.Body, want.Limits.FirstContent, want.Limits.Stall = 512<<10, 90*time.Minute, 250*time.Millisecond
 	want.Limits.BodyRead, want.Limits.Write, want.Limits.Idle = 1500*time.Millisecond, time.Millisecond, 24*time.Hour
 	if err := want.Log.Level.UnmarshalText([]byte("debug")); err != nil {
@@ -68,8 +79,12 @@ residency = "us"
 	a.Name, a.URL, a.Cluster, a.Dialect, a.Models = "a1", "http://h:8001", "eu-west", "vllm", []string{"m", "n"}
 	a.Labels = map[string][]string{"residency": {"eu"}, "gpu": {"h100", "h200"}}
 	a.Capabilities, a.Capacity, a.MaxInFlight = []string{}, &forty, 64
+	a.Replicas = 2
 	b.Name, b.URL, b.Cluster, b.Capacity = "b1", "http://h:8002", "us-east", &zero
 	b.Labels = map[string][]string{"residency": {"us"}}
+	want.Discovery.DNS, want.Discovery.FileSD = []string{"h.svc:8000", "_http._tcp.h"}, []string{"engines/*.json"}
+	want.Discovery.Engine.Dialect, want.Discovery.Engine.MaxInFlight = "vllm", 9
+	want.Discovery.Engine.Labels = map[string][]string{"gpu": {"h100"}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -220,14 +235,23 @@ func FuzzParse(f *testing.F) {
 // rereads writes file as TOML and wants the same file from it.
 func rereads(t *testing.T, file *File) {
 	var out strings.Builder
-	if err := toml.NewEncoder(&out).Encode(file); err != nil {
+	written := *file
+	written.Tenants = slices.Clone(file.Tenants)
+	for i := range written.Tenants {
+		if written.Tenants[i].Key.Path != "" {
+			written.Tenants[i].KeyHash = nil // made from the file's key
+		}
+	}
+	if err := toml.NewEncoder(&out).Encode(written); err != nil {
 		t.Fatal(err)
 	}
-	text := out.String()
+	text := regexp.MustCompile(`(?m)^( *)key = ""\n`).ReplaceAllString(out.String(), "")
+	text = regexp.MustCompile(`(?m)^( *)key = `).ReplaceAllString(text, "${1}key_file = ")
 	if file.Routing.HashKey == "" {
 		text = strings.Replace(text, "hash_key = \"\"\n", "", 1)
 	}
-	for _, absent := range []string{"dialect = \"\"\n", "max_in_flight = 0\n"} {
+	for _, absent := range []string{"dialect = \"\"\n", "max_in_flight = 0\n", "replicas = 0\n", "cluster = \"\"\n", "priority = \"\"\n",
+		"tls_cert = \"\"\n", "tls_key = \"\"\n", "metrics_address = \"\"\n"} {
 		text = strings.ReplaceAll(text, absent, "")
 	}
 	again, err := Parse("written.toml", []byte(strings.ReplaceAll(text, "${", "$${")), noEnv)

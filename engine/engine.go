@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"math"
 	"net/url"
 	"slices"
@@ -19,7 +20,20 @@ type Config struct {
 	Capabilities []string            `toml:"capabilities"`  // nil: all that the dialect can do
 	Capacity     *float64            `toml:"capacity"`      // requests/s; nil: unknown, 0: takes no load
 	MaxInFlight  int                 `toml:"max_in_flight"` // 0: not configured
+	Replicas     int                 `toml:"replicas"`      // ready replicas behind the URL, where a balancer hides them; 0: one
+	Profile      *Profile            `toml:"profile"`       // nil: learned
+
+	Key             SecretFile `toml:"key,file"`         // sent to the engine as Authorization: Bearer
+	PassCredentials bool       `toml:"pass_credentials"` // requests carry their client's credentials instead
+	PassHeaders     []string   `toml:"pass_headers"`     // client headers handed on beyond the default list
+	CAFile          string     `toml:"ca_file,path"`     // authorities for an https engine, beside the system's
+	TLSServerName   string     `toml:"tls_server_name"`  // that its certificate is for; "" = the host of url
+
+	foundBy string // the listing of discovery that has it; "" = the configuration file
 }
+
+// FoundBy says where the engine is listed: "config", "dns NAME" or "file_sd PATH".
+func (c *Config) FoundBy() string { return cmp.Or(c.foundBy, "config") }
 
 // DefaultSlots is S of protection.md 2 where nothing is known of an engine:
 // the requests it is taken to run at once. The in-flight cap K leaves
@@ -33,9 +47,12 @@ const (
 type Engine struct {
 	Config
 	Base *url.URL   // root of the engine's API, no trailing slash
-	Caps Capability // what the configuration lets it be used for
+	caps Capability // words of what the configuration lets it be used for; Can has the whole
 	K    int64      // in-flight cap: attempts at once
 	*Live
+
+	creds *credentials // nil: no key
+	pass  *passing     // nil: no header beyond the default list
 }
 
 // New builds the engine of a validated Config around live. The caller has
@@ -50,9 +67,10 @@ func New(c Config, live *Live) *Engine {
 	}
 	k := int64(c.MaxInFlight)
 	if k == 0 {
-		k = capFor(DefaultSlots)
+		k = capFor(DefaultSlots) * c.replicas()
 	}
-	return &Engine{Config: c, Base: u, Caps: capabilities(c.Capabilities), K: k, Live: live}
+	return &Engine{Config: c, Base: u, caps: capabilities(c.Capabilities), K: k, Live: live,
+		creds: newCredentials(c.Key), pass: newPassing(c.PassHeaders)}
 }
 
 // capFor is K = ceil(S (1 + h)).
@@ -66,11 +84,14 @@ const slotsBeyond = 4
 // Cap is the in-flight cap as it stands: K, or what follows from the slots
 // that the engine told of itself where the configuration sets no max_in_flight.
 func (e *Engine) Cap() int64 {
-	if d := e.Detected(); d != nil && d.Slots > 0 && e.MaxInFlight == 0 {
-		return max(capFor(d.Slots), int64(d.Slots)+slotsBeyond)
+	if d := e.Detected(); d != nil && d.Cap > 0 && e.MaxInFlight == 0 {
+		return d.Cap * e.replicas()
 	}
 	return e.K
 }
+
+// replicas is how many engines the URL stands for.
+func (c *Config) replicas() int64 { return int64(max(1, c.Replicas)) }
 
 // Satisfies reports whether the engine carries label name with that value.
 // A missing label never satisfies anything.
@@ -85,10 +106,12 @@ func (e *Engine) Satisfies(name, value string) bool {
 // writes inflight. What is read now and then is elsewhere, so that ten
 // thousand engines take no more of a processor's cache than they must.
 type Live struct {
-	inflight atomic.Int64
-	state    atomic.Uint32
-	ID       uint16 // unique among the engines of the fleet; reused after removal
-	_        [50]byte
+	inflight  atomic.Int64
+	most      atomic.Int64 // what Acquire allows whatever its caller's limit; see learnedCap
+	state     atomic.Uint32
+	allowance atomic.Uint32
+	ID        uint16 // unique among the engines of the fleet; reused after removal
+	_         [38]byte
 
 	*observed
 	_ [56]byte
@@ -96,15 +119,24 @@ type Live struct {
 
 // observed is what is known of an engine besides.
 type observed struct {
-	status  atomic.Pointer[Status]
+	standing
 	sample  atomic.Pointer[Sample]
 	models  atomic.Pointer[ModelList]
 	dialect atomic.Pointer[Detected]
+	detail  atomic.Pointer[string] // see Detail
 
 	// progress is when a byte of an answer last arrived (UnixNano, coarse):
 	// it keeps a slow health probe from condemning an engine that works.
 	progress atomic.Int64
 	suspect  chan struct{} // capacity 1: the proxy asks for a probe at once
+
+	abandoned abandoned
+	answers   answers
+	roundTrip roundTrip
+	learned   learnedCap
+
+	protection atomic.Pointer[Protection]
+	trials     atomic.Pointer[func() *Trial]
 
 	signalAt atomic.Int64 // when signals last came (UnixNano); creation before the first
 	polls    pollCounts
@@ -112,8 +144,10 @@ type observed struct {
 
 func newLive(id uint16) *Live {
 	l := &Live{ID: id, observed: &observed{suspect: make(chan struct{}, 1)}}
+	l.most.Store(noCap)
 	now := time.Now()
-	l.status.Store(&Status{State: Starting, Reason: ReasonNoAnswerYet, Since: now})
+	l.standing.health = Status{State: Starting, Reason: ReasonNoAnswerYet, Since: now}
+	l.publishLocked()
 	l.signalAt.Store(now.UnixNano())
 	return l
 }
@@ -125,13 +159,13 @@ func NewLive(id uint16) *Live { return newLive(id) }
 // InFlight is the number of attempts that hold a lease on the engine.
 func (l *Live) InFlight() int64 { return l.inflight.Load() }
 
-// Acquire takes one place if fewer than limit are taken. It never overshoots:
-// a failed call has changed nothing, so two callers cannot refuse each other
-// the last place.
+// Acquire takes one place if fewer than limit are taken, and fewer than the
+// engine has shown to take. It never overshoots: a failed call has changed
+// nothing, so two callers cannot refuse each other the last place.
 func (l *Live) Acquire(limit int64) bool {
 	for {
 		n := l.inflight.Load()
-		if n >= limit {
+		if n >= limit || n >= l.most.Load() {
 			return false
 		}
 		if l.inflight.CompareAndSwap(n, n+1) {
@@ -142,28 +176,6 @@ func (l *Live) Acquire(limit int64) bool {
 
 // Release gives back one place taken by Acquire.
 func (l *Live) Release() { l.inflight.Add(-1) }
-
-// Ready reports whether the engine takes traffic.
-func (l *Live) Ready() bool { return State(l.state.Load()) == Ready }
-
-// Status is the engine's state with its reason and when it began.
-func (l *Live) Status() Status { return *l.status.Load() }
-
-// SetStatus records a state. It returns false if state and reason were so
-// already. Only the poller and tests call it.
-func (l *Live) SetStatus(s State, why Reason, now time.Time) bool {
-	old := l.status.Load()
-	if old.State == s && old.Reason == why {
-		return false
-	}
-	since := now
-	if old.State == s {
-		since = old.Since
-	}
-	l.status.Store(&Status{State: s, Reason: why, Since: since})
-	l.state.Store(uint32(s))
-	return true
-}
 
 // Sample is the last scrape of the engine's metrics; nil before the first.
 func (l *Live) Sample() *Sample { return l.sample.Load() }
@@ -182,6 +194,15 @@ func (l *Live) Detected() *Detected { return l.dialect.Load() }
 
 // SetDetected publishes what kind of engine it is.
 func (l *Live) SetDetected(d *Detected) { l.dialect.Store(d) }
+
+// Detail is what TLS had against the engine at its last probe, for people to
+// read; "" if nothing.
+func (l *Live) Detail() string {
+	if d := l.detail.Load(); d != nil {
+		return *d
+	}
+	return ""
+}
 
 // Progress notes that a part of an answer has just arrived.
 func (l *Live) Progress(now time.Time) { l.progress.Store(now.UnixNano()) }

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"penstock/engine/enginetest"
 )
 
 // page is one answer of a scripted engine.
@@ -30,8 +32,9 @@ type page struct {
 	target string        // Location
 }
 
-// scripted is an HTTP server whose pages can be changed while it runs. A path
-// without a page is 404.
+// scripted is an HTTP server whose pages can be changed while it runs. Pages
+// are of GET unless their path begins with another method; a path without a
+// page has that of "", else it is 404.
 type scripted struct {
 	mu    sync.Mutex
 	pages map[string]page
@@ -58,7 +61,14 @@ func (s *scripted) times(path string) []time.Time {
 func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.asked[r.URL.Path] = append(s.asked[r.URL.Path], time.Now())
-	p, ok := s.pages[r.URL.Path]
+	path := r.URL.Path
+	if r.Method != http.MethodGet {
+		path = r.Method + " " + path
+	}
+	p, ok := s.pages[path]
+	if !ok {
+		p, ok = s.pages[""]
+	}
 	s.mu.Unlock()
 	if !ok {
 		p.status = http.StatusNotFound
@@ -118,6 +128,14 @@ func recorded(t *testing.T, name string) page {
 		t.Fatal(err)
 	}
 	return page{status: resp.StatusCode, server: resp.Header.Get("Server"), body: string(body)}
+}
+
+// TestMain looks a name up before any test: package net makes a channel at its
+// first look-up, and one made inside a synctest bubble would end the process
+// at the first look-up outside of it.
+func TestMain(m *testing.M) {
+	_, _ = enginetest.NewZone().Resolver().LookupHost(context.Background(), "x.test.")
+	os.Exit(m.Run())
 }
 
 // network is a net without sockets, on which loops run on a synctest clock.

@@ -26,17 +26,19 @@ const (
 	timedOut                   // no answer in time
 	unhealthy                  // any other status
 	broken                     // not HTTP, or reset
+	untrusted                  // its certificate is not accepted: definite
+	insecure                   // it listens, but no TLS comes about
 	excused                    // no answer in time, but it works for us: means nothing
 	verdictCount
 )
 
 func (v verdict) String() string {
-	return [...]string{"healthy", "loading", "refused", "unreachable", "timeout", "unhealthy", "broken", "excused"}[v]
+	return [...]string{"healthy", "loading", "refused", "unreachable", "timeout", "unhealthy", "broken", "untrusted", "no_tls", "excused"}[v]
 }
 
 func (v verdict) reason() Reason {
 	return [...]Reason{ReasonHealthy, ReasonLoading, ReasonRefused, ReasonUnreachable, ReasonTimeout, ReasonUnhealthy,
-		ReasonBroken, ReasonHealthy}[v]
+		ReasonBroken, ReasonUntrusted, ReasonInsecure, ReasonHealthy}[v]
 }
 
 // health is the state machine of one engine's health. Pure: probes go in,
@@ -75,7 +77,7 @@ func (h *health) observe(v verdict, now time.Time) {
 	default:
 		h.successes = 0
 		h.failures++
-		if v == refused || h.state == Down || h.failures >= failuresDown {
+		if v == refused || v == untrusted || h.state == Down || h.failures >= failuresDown {
 			h.state, h.reason = Down, v.reason()
 		}
 	}
@@ -103,12 +105,12 @@ func spread(d time.Duration, r float64) time.Duration {
 
 // working reports whether an engine that does not answer its probe is busy
 // for us: a part of an answer came just now, or it holds more requests than it
-// has slots (llama.cpp then has no thread left for /health).
+// has slots and its health page needs one of their threads.
 func (l *Live) working(now time.Time) bool {
 	n := l.InFlight()
 	if n > 0 && l.ProgressAge(now) < workingWithin {
 		return true
 	}
 	d := l.Detected()
-	return d != nil && d.Slots > 0 && n > int64(d.Slots)
+	return d != nil && d.Slots > 0 && n > int64(d.Slots) && dialectByName(d.Dialect).healthNeedsSlot
 }

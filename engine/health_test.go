@@ -83,21 +83,23 @@ func TestWorkingEngineIsExcused(t *testing.T) {
 		name     string
 		inflight int
 		progress time.Duration // ago
+		dialect  string
 		slots    int
 		want     bool
 	}{
-		{"idle", 0, time.Second, 0, false},
-		{"streaming", 1, 4 * time.Second, 0, true},
-		{"silent", 1, 5 * time.Second, 0, false},
-		{"more than its slots", 5, time.Minute, 4, true},
-		{"its slots", 4, time.Minute, 4, false},
+		{"idle", 0, time.Second, DialectLlamaCpp, 0, false},
+		{"streaming", 1, 4 * time.Second, DialectVLLM, 0, true},
+		{"silent", 1, 5 * time.Second, DialectVLLM, 0, false},
+		{"more than its slots", 5, time.Minute, DialectLlamaCpp, 4, true},
+		{"its slots", 4, time.Minute, DialectLlamaCpp, 4, false},
+		{"more than its slots, with a health page of its own", 5, time.Minute, DialectNIM, 4, false},
 	} {
 		l := NewLive(1)
 		for range tc.inflight {
 			l.Acquire(100)
 		}
 		l.Progress(now.Add(-tc.progress))
-		l.SetDetected(&Detected{Dialect: DialectLlamaCpp, Slots: tc.slots})
+		l.SetDetected(&Detected{Dialect: tc.dialect, Slots: tc.slots})
 		if got := l.working(now); got != tc.want {
 			t.Errorf("%s: %v", tc.name, got)
 		}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -17,10 +18,12 @@ const (
 	maxModelBytes = 512 // of a model's id
 )
 
-// listed is one parsed /v1/models.
+// listed is one parsed model list.
 type listed struct {
+	at      time.Time // when it had been read; zero = never
 	models  []Model
 	ownedBy string // of the first model that says so
+	native  bool   // of a server that serves them by an API that is not ours
 }
 
 // members are the members of a JSON object, each as it stood.
@@ -43,15 +46,19 @@ func (m members) count(name string) int {
 	return int(v)
 }
 
-func (m members) object(name string) members {
-	var o members
-	if json.Unmarshal(m[name], &o) != nil {
+func (m members) object(name string) members { return membersOf(m[name]) }
+
+// membersOf reads a JSON object; nil if it is none, and every member is then
+// as if it were not there.
+func membersOf(raw []byte) members {
+	var m members
+	if json.Unmarshal(raw, &m) != nil {
 		return nil
 	}
-	return o
+	return m
 }
 
-// parseModels reads a model list. Entries that are no objects or have no id
+// parseModels reads /v1/models. Entries that are no objects or have no id
 // are left out, and so is a second entry of the same id.
 func parseModels(body []byte) (listed, error) {
 	var page struct {
@@ -69,10 +76,7 @@ func parseModels(body []byte) (listed, error) {
 	var l listed
 	seen := make(map[string]bool, len(*page.Data))
 	for _, raw := range *page.Data {
-		var m members
-		if json.Unmarshal(raw, &m) != nil {
-			continue
-		}
+		m := membersOf(raw)
 		id := m.text("id")
 		if id == "" || len(id) > maxModelBytes || seen[id] {
 			continue
@@ -81,9 +85,96 @@ func parseModels(body []byte) (listed, error) {
 		if l.ownedBy == "" {
 			l.ownedBy = m.text("owned_by")
 		}
-		l.models = append(l.models, Model{ID: id, Raw: bytes.Clone(raw), ContextTokens: contextTokens(m)})
+		l.models = append(l.models, Model{ID: id, Parent: m.text("parent"), Raw: bytes.Clone(raw), ContextTokens: contextTokens(m)})
 	}
 	return l, nil
+}
+
+// parseInfo reads the one model of TGI's /info; early versions have no list.
+func parseInfo(body []byte) (listed, error) {
+	id := membersOf(body).text("model_id")
+	if id == "" || len(id) > maxModelBytes {
+		return listed{}, fmt.Errorf("information page: no member %q", "model_id")
+	}
+	return listed{models: []Model{{ID: id}}}, nil
+}
+
+// parseRepository reads the index of Triton's model repository. Its models
+// are served by Triton's own protocol alone.
+func parseRepository(body []byte) (listed, error) {
+	var index []jsontext.Value
+	if err := json.Unmarshal(body, &index); err != nil {
+		return listed{}, fmt.Errorf("repository index: %w", err)
+	}
+	l := listed{native: true}
+	if len(index) > maxListModels {
+		return listed{}, fmt.Errorf("repository index: more than %d models", maxListModels)
+	}
+	seen := make(map[string]bool, len(index))
+	for _, raw := range index {
+		m := membersOf(raw)
+		id := m.text("name")
+		if id == "" || len(id) > maxModelBytes || m.text("state") != "READY" || seen[id] {
+			continue
+		}
+		seen[id] = true
+		l.models = append(l.models, Model{ID: id})
+	}
+	return l, nil
+}
+
+// asServed is the list by the names under which the engine serves: of
+// adapters perhaps another than it lists. An adapter that does not tell its
+// context length has that of its parent; context, where it is told (> 0),
+// holds for all.
+func asServed(models []Model, adapters adapterName, context int) []Model {
+	served := slices.Clone(models)
+	for i := range served {
+		m := &served[i]
+		if m.Parent == "" {
+			continue
+		}
+		parent := slices.IndexFunc(models, func(p Model) bool { return p.ID == m.Parent })
+		if m.ContextTokens == 0 && parent >= 0 {
+			m.ContextTokens = models[parent].ContextTokens
+		}
+		if id := m.Parent + ":" + m.ID; adapters == adapterOfParent && len(id) <= maxModelBytes {
+			m.ID, m.Raw = id, withID(m.Raw, id)
+		}
+	}
+	for i := range served {
+		if context > 0 {
+			served[i].ContextTokens = context
+		}
+	}
+	return served
+}
+
+// withID is a model object with another id, and all else as it stood.
+func withID(raw []byte, id string) []byte {
+	quoted, err := json.Marshal(id)
+	if err != nil {
+		return nil
+	}
+	d := jsontext.NewDecoder(bytes.NewReader(raw))
+	if _, err := d.ReadToken(); err != nil {
+		return nil
+	}
+	for d.PeekKind() == '"' {
+		name, err := d.ReadToken()
+		if err != nil {
+			return nil
+		}
+		found := name.String() == "id"
+		value, err := d.ReadValue()
+		if err != nil {
+			return nil
+		}
+		if end := int(d.InputOffset()); found {
+			return slices.Concat(raw[:end-len(value)], quoted, raw[end:])
+		}
+	}
+	return nil
 }
 
 // contextTokens is what the engine says of prompt + answer: vLLM's
@@ -147,28 +238,6 @@ func sameButVolatile(a, b []byte) bool {
 		}
 	}
 	return true
-}
-
-// parseProps reads llama.cpp's /props: slots, and the context of one slot.
-// False if the page is not that.
-func parseProps(body []byte) (slots, context int, ok bool) {
-	var m members
-	if json.Unmarshal(body, &m) != nil {
-		return 0, 0, false
-	}
-	slots = m.count("total_slots")
-	return slots, m.object("default_generation_settings").count("n_ctx"), slots > 0
-}
-
-// parseVersion reads vLLM's /version: an object of one text member, served by
-// the framework that vLLM uses. "" if the page is not that; other programs
-// have a /version of their own.
-func parseVersion(ans answer) string {
-	var m members
-	if ans.server != "uvicorn" || json.Unmarshal(ans.body, &m) != nil || len(m) != 1 {
-		return ""
-	}
-	return m.text("version")
 }
 
 // ids lists the names, at most a few of them, for a log line.

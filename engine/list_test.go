@@ -73,3 +73,64 @@ func TestC27_CreatedStaysStable(t *testing.T) {
 		t.Error("a first list is news")
 	}
 }
+
+func TestOtherLists(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		read   func([]byte) (listed, error)
+		body   string
+		want   string
+		native bool
+	}{
+		{"tgi", parseInfo, recorded(t, "shape_tgi_info").body, "meta-llama/Llama-3.1-8B-Instruct:0", false},
+		{"no model", parseInfo, `{"version":"1"}`, `error no member "model_id"`, false},
+		{"no page", parseInfo, `<html>`, `error no member "model_id"`, false},
+		{"triton", parseRepository, recorded(t, "shape_triton_repository_index").body, "ensemble:0 postprocessing:0 preprocessing:0 tensorrt_llm:0", true},
+		{"two versions", parseRepository, `[{"name":"m","version":"1","state":"READY"},{"name":"m","version":"2","state":"READY"},{"name":"n"},{},3]`, "m:0", true},
+		{"empty", parseRepository, `[]`, "", true},
+		{"an error", parseRepository, `{"error":"no"}`, "error repository index", false},
+		{"too many", parseRepository, "[" + strings.Repeat("{},", maxListModels) + "{}]", "error more than", false},
+	} {
+		l, err := tc.read([]byte(tc.body))
+		if part, isError := strings.CutPrefix(tc.want, "error "); isError {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: got %v", tc.name, err)
+			}
+			continue
+		}
+		if got := describeModels(l.models); err != nil || got != tc.want || l.native != tc.native {
+			t.Errorf("%s: got %q, native %v, %v", tc.name, got, l.native, err)
+		}
+	}
+}
+
+// TestC56_AdaptersByTheNameThatReachesThem: where the id of a list is not what
+// an engine answers to, the served name is; the object stays as it was
+// otherwise, and an adapter has the context of its parent.
+func TestC56_AdaptersByTheNameThatReachesThem(t *testing.T) {
+	l, err := parseModels([]byte(`{"data":[{"id":"base","max_model_len":4096},{"owned_by":"x", "id" : "fin" ,"parent":"base","root":"/a","max_model_len":null},` +
+		`{"id":"own","parent":"base","max_model_len":512},{"id":"orphan","parent":"gone"},{"id":"` + strings.Repeat("x", maxModelBytes) + `","parent":"base"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	byID, ofParent := asServed(l.models, adapterByID, 0), asServed(l.models, adapterOfParent, 0)
+	const long = 4
+	if got := describeModels(byID[:long]); got != "base:4096 fin:4096 own:512 orphan:0" {
+		t.Errorf("by id: %s", got)
+	}
+	if got := describeModels(ofParent[:long]); got != "base:4096 base:fin:4096 base:own:512 gone:orphan:0" {
+		t.Errorf("of parent: %s", got)
+	}
+	if got := string(ofParent[1].Raw); got != `{"owned_by":"x", "id" : "base:fin" ,"parent":"base","root":"/a","max_model_len":null}` {
+		t.Errorf("object %s", got)
+	}
+	if ofParent[long].ID != l.models[long].ID {
+		t.Error("a name longer than any is made up")
+	}
+	if got := describeModels(asServed(l.models, adapterByID, 77)[:long]); got != "base:77 fin:77 own:77 orphan:77" {
+		t.Errorf("one context for all: %s", got)
+	}
+	if string(l.models[1].Raw) == string(ofParent[1].Raw) || l.models[1].ID != "fin" {
+		t.Error("the engine's own list was changed")
+	}
+}

@@ -61,15 +61,31 @@ func TestC69_SeriesFollowTheFleet(t *testing.T) {
 	b.polls.scrapes[scrapeTimeout].Add(2)
 	b.polls.malformed.Add(7)
 	f.Set().ByName("a").Acquire(10)
-	compare(`penstock_engine_state{engine="a",state="down"} 0
+	f.Set().ByName("c").SetOrder(Cordon, time.Now())
+	compare(`penstock_engine_state{engine="a",state="cordoned"} 0
+penstock_engine_state{engine="a",state="down"} 0
+penstock_engine_state{engine="a",state="drained"} 0
+penstock_engine_state{engine="a",state="draining"} 0
+penstock_engine_state{engine="a",state="half_open"} 0
+penstock_engine_state{engine="a",state="open"} 0
 penstock_engine_state{engine="a",state="ready"} 0
 penstock_engine_state{engine="a",state="starting"} 1
+penstock_engine_state{engine="b",state="cordoned"} 0
 penstock_engine_state{engine="b",state="down"} 1
+penstock_engine_state{engine="b",state="drained"} 0
+penstock_engine_state{engine="b",state="draining"} 0
+penstock_engine_state{engine="b",state="half_open"} 0
+penstock_engine_state{engine="b",state="open"} 0
 penstock_engine_state{engine="b",state="ready"} 0
 penstock_engine_state{engine="b",state="starting"} 0
+penstock_engine_state{engine="c",state="cordoned"} 1
 penstock_engine_state{engine="c",state="down"} 0
+penstock_engine_state{engine="c",state="drained"} 0
+penstock_engine_state{engine="c",state="draining"} 0
+penstock_engine_state{engine="c",state="half_open"} 0
+penstock_engine_state{engine="c",state="open"} 0
 penstock_engine_state{engine="c",state="ready"} 0
-penstock_engine_state{engine="c",state="starting"} 1
+penstock_engine_state{engine="c",state="starting"} 0
 penstock_inflight{engine="a"} 1
 penstock_inflight{engine="b"} 0
 penstock_inflight{engine="c"} 0

@@ -2,9 +2,10 @@ package engine
 
 import "time"
 
-// Model is one entry of an engine's /v1/models.
+// Model is one name that an engine serves.
 type Model struct {
-	ID string
+	ID     string
+	Parent string // of an adapter: the model that it adapts
 	// Raw is the engine's own JSON object for the model, fields kept; nil for
 	// a model that is only configured.
 	Raw []byte
@@ -16,6 +17,7 @@ type Model struct {
 type ModelList struct {
 	Models []Model
 	At     time.Time
+	Native bool // served by a protocol of the engine's own: requests cannot ask for them
 }
 
 // Serves is what the engine can be asked for: the configured models, with the
@@ -26,6 +28,9 @@ func (e *Engine) Serves() (models []Model, known bool) {
 	if len(e.Config.Models) == 0 {
 		if told == nil {
 			return nil, false
+		}
+		if told.Native {
+			return nil, true
 		}
 		return told.Models, true
 	}

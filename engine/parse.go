@@ -172,24 +172,40 @@ func parseNumber(b []byte) (float64, bool) {
 	return v, err == nil
 }
 
-// labelIs reports whether the series carries label with that value.
-func (s *scanner) labelIs(label, want string) bool {
-	b := s.labels
-	for {
-		b = skipBlank(b)
-		name, value, n := member(b)
-		if n == 0 {
-			return false
+// nextLabel cuts the first label off labels, as they stand between braces:
+// the name, the value still escaped (nil: the metric's own name in quotes),
+// and the whole of both, nil at the end.
+func nextLabel(labels []byte) (name, value, whole, rest []byte) {
+	labels = skipBlank(labels)
+	name, value, n := member(labels)
+	if n == 0 {
+		return nil, nil, nil, nil
+	}
+	rest = skipBlank(labels[n:])
+	if len(rest) > 0 && rest[0] == ',' {
+		rest = rest[1:]
+	}
+	return name, value, labels[:n], rest
+}
+
+// labelValue is the value of the label, still escaped; nil if the series has none.
+func (s *scanner) labelValue(label string) []byte {
+	for rest := s.labels; ; {
+		var name, value, whole []byte
+		name, value, whole, rest = nextLabel(rest)
+		if whole == nil {
+			return nil
 		}
 		if value != nil && string(name) == label {
-			return equalUnescaped(value, want)
+			return value
 		}
-		b = skipBlank(b[n:])
-		if len(b) == 0 || b[0] != ',' {
-			return false
-		}
-		b = b[1:]
 	}
+}
+
+// labelIs reports whether the series carries label with that value. As in
+// Prometheus a label that is not there has the value "".
+func (s *scanner) labelIs(label, want string) bool {
+	return equalUnescaped(s.labelValue(label), want)
 }
 
 // equalUnescaped compares an escaped label value with a plain one.

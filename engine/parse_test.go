@@ -67,7 +67,7 @@ func TestScanLabelIs(t *testing.T) {
 		label, want string
 		is          bool
 	}{
-		{"z", "1", true}, {"z", "", false}, {"z", "11", false}, {"reason", "say \"no\"\n\\", true}, {"reason", "say", false}, {"eason", "1", false}, {"x", "", false},
+		{"z", "1", true}, {"z", "", false}, {"z", "11", false}, {"reason", "say \"no\"\n\\", true}, {"reason", "say", false}, {"eason", "1", false}, {"x", "", true}, {"x", "1", false},
 	} {
 		if got := s.labelIs(tc.label, tc.want); got != tc.is {
 			t.Errorf("%s is %q: got %v", tc.label, tc.want, got)
@@ -89,6 +89,9 @@ func TestScanStopsAtSeriesBound(t *testing.T) {
 func TestReadDoesNotAllocate(t *testing.T) {
 	for _, tc := range []struct{ dialect, file string }{
 		{DialectVLLM, "vllm_v0.32.0_cpu_real_busy.txt"}, {DialectLlamaCpp, "llamacpp_b11434_real_busy.txt"},
+		{DialectSGLang, "sglang_v0.5.12_hicache_overloaded.txt"}, {DialectVLLM, "vllm_v0.5.4_v0engine.txt"},
+		{DialectTGI, "shape_tgi_2.x.txt"}, {DialectTRTLLM, "shape_trtllm_serve.txt"}, {DialectTriton, "triton_tensorrtllm_backend.txt"},
+		{DialectLMDeploy, "shape_lmdeploy.txt"}, {DialectNIM, "nim_1.x_llama31_8b.txt"},
 	} {
 		page := readPage(t, tc.file)
 		c := newCollector(dialectByName(tc.dialect))
@@ -97,7 +100,7 @@ func TestReadDoesNotAllocate(t *testing.T) {
 			if s, _ := c.read(page, now); s.Has == 0 {
 				t.Fatal("nothing read")
 			}
-			if familyOn(page) == nil {
+			if kindsOn(page) == 0 {
 				t.Fatal("no family")
 			}
 		}); n != 0 {
@@ -136,6 +139,8 @@ func FuzzParse(f *testing.F) {
 		}
 		f.Add(page[:min(len(page), 1500)])
 	}
+	f.Add([]byte("sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\"} 5\nsglang_num_queue_reqs{priority=\"\"} 1\nnum_request_max -1\n"))
+	f.Add([]byte("vllm:lora_requests_info{max_lora=\"4\",running_lora_adapters=\"a,\\\\,b\"} 1.7e9\n"))
 	f.Add([]byte("a{x=\"\\\"}\\n\",\"y\"=\"1\",} +Inf 12\n{\"b c\",z=\"\"} NaN\n"))
 	f.Fuzz(func(t *testing.T, page []byte) {
 		got := make(map[string][]float64)
@@ -144,9 +149,16 @@ func FuzzParse(f *testing.F) {
 			got[string(s.name)] = append(got[string(s.name)], s.value)
 			s.labelIs("le", "+Inf")
 		}
-		c := newCollector(dialectByName(DialectVLLM))
-		if sample, _ := c.read(page, time.Time{}); !finite(sample) {
-			t.Errorf("impossible sample %+v", sample)
+		kindsOn(page)
+		for i := range dialects {
+			c := newCollector(&dialects[i])
+			sample, _ := c.read(page, time.Time{})
+			if !finite(sample) || !bounded(sample.Adapters) {
+				t.Errorf("%s: impossible sample %+v", dialects[i].name, sample)
+			}
+			if again, _ := c.read(page, time.Time{}); again != sample {
+				t.Errorf("%s: read again it is %+v, was %+v", dialects[i].name, again, sample)
+			}
 		}
 		parser := expfmt.NewTextParser(model.UTF8Validation)
 		families, err := parser.TextToMetricFamilies(bytes.NewReader(page))
@@ -181,6 +193,10 @@ func scalars(f *dto.MetricFamily) (values []float64) {
 
 func equalNumbers(a, b []float64) bool {
 	return slices.EqualFunc(a, b, func(x, y float64) bool { return x == y || math.IsNaN(x) && math.IsNaN(y) })
+}
+
+func bounded(a *Adapters) bool {
+	return a == nil || len(a.Running) <= maxAdapters && len(a.Waiting) <= maxAdapters && a.Max >= 0
 }
 
 func finite(s Sample) bool {

@@ -23,6 +23,10 @@ type Poller struct {
 	// of an engine's URL leads to other addresses than before. May be nil.
 	OnAddressChange func(*Engine)
 
+	// Connecting, if not nil, is called with an engine's address before each
+	// connection to it, which waits: the demo puts distance there.
+	Connecting func(address string)
+
 	dial dialer // nil: a real one
 }
 
@@ -40,7 +44,7 @@ func (p *Poller) Run(ctx context.Context) error {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	ask := newAsker(p.dial, p.Resolver)
+	ask := newAsker(p.dial, p.Resolver, p.Connecting)
 	defer ask.close()
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -66,13 +70,33 @@ func (p *Poller) Run(ctx context.Context) error {
 			}
 		}
 		for p.Fleet.Set() == set {
+			var again <-chan time.Time
+			if p.lookAtDrains(set, log) {
+				again = time.After(idleFor)
+			}
 			select {
 			case <-ctx.Done():
 				return nil
 			case <-news:
+			case <-again:
 			}
 		}
 	}
+}
+
+// lookAtDrains tells when the last attempt on a draining engine has ended. It
+// reports whether some engine is to be looked at again.
+func (p *Poller) lookAtDrains(set *Set, log *slog.Logger) (more bool) {
+	for _, e := range set.Engines {
+		if !e.Leaving() {
+			continue
+		}
+		if e.lookIdle(time.Now()) && e.Status().State == Drained {
+			log.Info("engine drained", "engine", e.Name)
+		}
+		more = more || e.Status().State == Draining
+	}
+	return more
 }
 
 // watch is the polling of one engine.
@@ -89,9 +113,12 @@ type watch struct {
 	listNow   chan struct{} // capacity 1: ask for the models at once
 	scrapeNow chan struct{} // capacity 1: read the metrics page at once
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards what is below
 	evidence evidence
-	listed   []Model // the last list as the engine gave it
+	tried    map[question]int // failures of questions without a definite answer
+	listed   listed           // the last list as the engine gave it
+	named    string           // the dialect that the log was told of
+	told     about            // version and slots that the log was told of
 }
 
 func newWatch(p *Poller, ask *asker, log *slog.Logger, e *Engine) *watch {
@@ -124,25 +151,6 @@ func (w *watch) start(ctx context.Context, wg *sync.WaitGroup, delay time.Durati
 	if _, err := netip.ParseAddr(host); err != nil {
 		wg.Go(func() { w.watchAddress(ctx, host) })
 	}
-}
-
-// note adds to what is known of the engine's kind and publishes what follows.
-func (w *watch) note(add func(*evidence)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	add(&w.evidence)
-	d, decided := w.evidence.conclude(w.engine.Load().Dialect)
-	if old := w.Detected(); old != nil {
-		d.How = d.howAfter(old)
-		decided = decided && *old != d
-	}
-	if !decided {
-		return
-	}
-	w.SetDetected(&d)
-	ring(w.scrapeNow)
-	w.log.Info("engine identified", "dialect", d.Dialect, "by", d.How, "slots", d.Slots)
-	w.fleet.Touch()
 }
 
 // dialectNow is the dialect to read the engine by; nil while it is not told.

@@ -318,7 +318,7 @@ func TestAddressChange(t *testing.T) {
 		}
 		log := new(logLines)
 		p := &Poller{Fleet: f, OnAddressChange: func(e *Engine) { moved++ }}
-		w := newWatch(p, newAsker(nil, nil), log.logger(), f.Set().Engines[0])
+		w := newWatch(p, newAsker(nil, nil, nil), log.logger(), f.Set().Engines[0])
 		w.lookup = func(context.Context, string) (found []netip.Addr, err error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -470,11 +470,36 @@ func TestRedirectsAndLinkLocalAddressesAreNotFollowed(t *testing.T) {
 	if e.Ready() || len(inner.times("/health")) > 0 {
 		t.Error("followed a redirect")
 	}
-	ask := newAsker(nil, nil)
+	ask := newAsker(nil, nil, nil)
 	for _, url := range []string{"http://169.254.169.254", "http://[fe80::1]:80", "http://[::ffff:169.254.169.254]", "http://[fd00:ec2::254]"} {
 		_, err := ask.get(t.Context(), ask.fresh, New(Config{Name: "e", URL: url}, NewLive(1)), "/health", 1)
 		if !errors.Is(err, errDenied) {
 			t.Errorf("%s: %v", url, err)
 		}
+	}
+}
+
+// Whoever is asked before a connection is made may wait: the demo puts
+// distance there.
+func TestConnectingIsAskedBeforeProbes(t *testing.T) {
+	const url = "http://127.0.0.1:1"
+	f := NewFleet()
+	if err := f.Apply([]Config{{Name: "e", URL: url}}); err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan string, 100)
+	run(t, &Poller{Fleet: f, Connecting: func(address string) {
+		select {
+		case asked <- address:
+		default:
+		}
+	}})
+	select {
+	case address := <-asked:
+		if "http://"+address != url {
+			t.Errorf("asked for %s", address)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("nobody was asked")
 	}
 }

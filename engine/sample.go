@@ -19,6 +19,16 @@ type Sample struct {
 	GeneratedTokens float64 // counter, output tokens
 	CachedTokens    float64 // counter, prompt tokens served from the prefix cache
 	Steps           float64 // counter that moves while the engine works, also within one long answer
+	Slots           float64 // requests that it works on at once
+
+	Adapters *Adapters // in use; nil = not told
+}
+
+// Adapters are the adapters that an engine has in use.
+type Adapters struct {
+	Running []string // of requests being worked on
+	Waiting []string // of queued ones
+	Max     int      // how many it holds at once; 0 = not told
 }
 
 // Field names one field of a Sample.
@@ -32,6 +42,7 @@ const (
 	FieldGeneratedTokens
 	FieldCachedTokens
 	FieldSteps
+	FieldSlots
 )
 
 // fields lists all fields with their names, in bit order.
@@ -46,6 +57,7 @@ var fields = []struct {
 	{FieldGeneratedTokens, "generated_tokens"},
 	{FieldCachedTokens, "cached_tokens"},
 	{FieldSteps, "steps"},
+	{FieldSlots, "slots"},
 }
 
 // String lists the fields in the set, comma separated.
@@ -82,8 +94,10 @@ func (s *Sample) at(f Field) *float64 {
 		return &s.GeneratedTokens
 	case FieldCachedTokens:
 		return &s.CachedTokens
-	default:
+	case FieldSteps:
 		return &s.Steps
+	default:
+		return &s.Slots
 	}
 }
 

@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"net/netip"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -47,8 +50,8 @@ func (c Config) Validate() []Fault {
 	for _, f := range urlFaults(c.URL) {
 		add("url", f.Value, f.Want)
 	}
-	if c.Cluster != "" && !plainWord(c.Cluster) {
-		add("cluster", c.Cluster, wantWord)
+	if c.Cluster != "" && !PlainWord(c.Cluster) {
+		add("cluster", c.Cluster, WantWord)
 	}
 	if names := DialectNames(); c.Dialect != "" && !slices.Contains(names, c.Dialect) {
 		add("dialect", c.Dialect, "one of "+strings.Join(names, ", "))
@@ -56,11 +59,71 @@ func (c Config) Validate() []Fault {
 	if v := c.Capacity; v != nil && (math.IsNaN(*v) || math.IsInf(*v, 0) || *v < 0) {
 		add("capacity", *v, "a finite number of requests/s, 0 or more")
 	}
+	if p := c.Profile; p != nil {
+		found := p.Validate()
+		for _, f := range found {
+			f.Key = strings.TrimSuffix("profile."+f.Key, ".")
+			faults = append(faults, f)
+		}
+		if len(found) == 0 && c.Capacity != nil && *c.Capacity > p.Most() {
+			add("capacity", *c.Capacity, fmt.Sprintf("at most the %v requests/s for which profile has a latency", p.Most()))
+		}
+	}
 	if c.MaxInFlight < 0 {
 		add("max_in_flight", c.MaxInFlight, "1 or more")
 	}
+	if c.Replicas < 0 || c.Replicas > MaxEngines {
+		add("replicas", c.Replicas, "1 to "+strconv.Itoa(MaxEngines))
+	}
+	if f, bad := keyFault(c.Key); bad {
+		faults = append(faults, f)
+	}
+	for _, pattern := range c.PassHeaders {
+		if want := passFault(pattern); want != "" {
+			add("pass_headers", pattern, want)
+		}
+	}
 	c.listFaults(add)
+	c.secureFaults(add)
 	return faults
+}
+
+// secureFaults checks what is for https engines only.
+func (c Config) secureFaults(add func(key string, value any, want string)) {
+	plain := c.plain()
+	if c.CAFile != "" {
+		if err := readCA(c.CAFile, x509.NewCertPool()); err != nil {
+			if p, ok := errors.AsType[*os.PathError](err); ok {
+				err = p.Err
+			}
+			add("ca_file", c.CAFile, "a readable file of PEM certificates: "+err.Error())
+		} else if plain {
+			add("ca_file", c.CAFile, "no such key beside an http:// url: nothing would be checked")
+		}
+	}
+	switch {
+	case c.TLSServerName == "":
+	case !hostName(c.TLSServerName):
+		add("tls_server_name", c.TLSServerName, "a host name or an IP address, without a port")
+	case plain:
+		add("tls_server_name", c.TLSServerName, "no such key beside an http:// url: nothing would be checked")
+	}
+}
+
+func (c Config) plain() bool { return strings.HasPrefix(strings.ToLower(c.URL), "http:") }
+
+// fromTemplate is an engine made of a template that holds for engines with TLS
+// and without.
+func (c Config) fromTemplate() Config {
+	if c.plain() {
+		c.CAFile, c.TLSServerName = "", ""
+	}
+	return c
+}
+
+func hostName(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil || len(s) <= 253 && dnsName.MatchString(s)
 }
 
 // listFaults checks models, capabilities and labels. A list that is there and
@@ -83,25 +146,26 @@ func (c Config) listFaults(add func(key string, value any, want string)) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Labels)) {
-		if !plainWord(name) {
-			add("labels", name, wantWord)
+		if !PlainWord(name) {
+			add("labels", name, WantWord)
 		}
 		if len(c.Labels[name]) == 0 {
 			add("labels."+name, "[]", "at least one value")
 		}
 		for _, v := range c.Labels[name] {
-			if !plainWord(v) {
-				add("labels."+name, v, wantWord)
+			if !PlainWord(v) {
+				add("labels."+name, v, WantWord)
 			}
 		}
 	}
 }
 
-const wantWord = "1 to 128 bytes without '=', ',' and control characters"
+// WantWord completes "want ..." where PlainWord is false.
+const WantWord = "1 to 128 bytes without '=', ',' and control characters"
 
-// plainWord is what a filter header can name: x-penstock-require separates
-// with = and comma.
-func plainWord(s string) bool {
+// PlainWord reports whether s can be the name or a value of a label:
+// x-penstock-require separates with = and comma.
+func PlainWord(s string) bool {
 	return s != "" && len(s) <= maxLabelBytes && utf8.ValidString(s) &&
 		!strings.ContainsFunc(s, func(r rune) bool { return r == '=' || r == ',' || unicode.IsControl(r) })
 }
@@ -123,7 +187,6 @@ func urlFaults(raw string) []Fault {
 			faults = append(faults, Fault{Value: shown, Want: want})
 		}
 	}
-	check(u.Scheme == "https", "http://: TLS to engines is not built yet")
 	check(u.Scheme != "https" && u.Scheme != "http", wantURL)
 	check(u.Hostname() == "", "a host, as in http://10.0.0.1:8000")
 	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
@@ -131,7 +194,7 @@ func urlFaults(raw string) []Fault {
 		check(err != nil || n == 0, "a port from 1 to 65535")
 	}
 	if ip, err := netip.ParseAddr(u.Hostname()); err == nil {
-		check(deniedAddress(ip), "an address that is not link-local: those belong to the machine and its metadata service")
+		check(DeniedAddress(ip), "an address that is not link-local: those belong to the machine and its metadata service")
 	}
 	check(u.User != nil, "no user and password in the URL")
 	check(u.RawQuery != "" || u.ForceQuery, "no query")

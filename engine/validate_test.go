@@ -54,7 +54,11 @@ func TestValidateRefuses(t *testing.T) {
 		{func(c *Config) { c.URL = "ftp://h" }, "url", "ftp://h", "absolute"},
 		{func(c *Config) { c.URL = "http://" }, "url", "http:", "a host"},
 		{func(c *Config) { c.URL = "http://:8000" }, "url", "http://:8000", "a host"},
-		{func(c *Config) { c.URL = "https://h:8000" }, "url", "https://h:8000", "TLS to engines is not built yet"},
+		{func(c *Config) { c.URL, c.CAFile = "https://h:8000", "/nonexistent/ca.pem" }, "ca_file", "/nonexistent/ca.pem", "no such file"},
+		{func(c *Config) { c.URL, c.CAFile = "https://h:8000", "validate_test.go" }, "ca_file", "validate_test.go", "no certificate in it"},
+		{func(c *Config) { c.URL, c.TLSServerName = "https://h:8000", "a:443" }, "tls_server_name", "a:443", "without a port"},
+		{func(c *Config) { c.URL, c.TLSServerName = "https://h:8000", "a b" }, "tls_server_name", "a b", "a host name"},
+		{func(c *Config) { c.TLSServerName = "a.internal" }, "tls_server_name", "a.internal", "beside an http:// url"},
 		{func(c *Config) { c.URL = "http://h:0" }, "url", "http://h:0", "1 to 65535"},
 		{func(c *Config) { c.URL = "http://h:70000" }, "url", "http://h:70000", "1 to 65535"},
 		{func(c *Config) { c.URL = "http://h:" }, "url", "http://h:", "1 to 65535"},
@@ -67,7 +71,7 @@ func TestValidateRefuses(t *testing.T) {
 		{func(c *Config) { c.URL = "http://[fe80::1]:80" }, "url", "fe80", "not link-local"},
 		{func(c *Config) { c.URL = "http://h\n/" }, "url", `\n`, "absolute"},
 		{func(c *Config) { c.Cluster = "a,b" }, "cluster", "a,b", "without"},
-		{func(c *Config) { c.Dialect = "sglang" }, "dialect", "sglang", "one of auto, vllm, llamacpp, openai"},
+		{func(c *Config) { c.Dialect = "ollama" }, "dialect", "ollama", "one of auto, vllm, sglang, tgi, llamacpp, trtllm, triton, lmdeploy, nim, openai"},
 		{func(c *Config) { c.Capacity = number(-1) }, "capacity", "-1", "0 or more"},
 		{func(c *Config) { c.Capacity = number(math.NaN()) }, "capacity", "NaN", "finite"},
 		{func(c *Config) { c.Capacity = number(math.Inf(1)) }, "capacity", "+Inf", "finite"},
@@ -109,7 +113,7 @@ func TestValidateReportsAllFaultsAtOnce(t *testing.T) {
 			t.Errorf("password shown: %s", f)
 		}
 	}
-	want := []string{"name", "url", "url", "url", "url", "dialect", "max_in_flight", "models", "capabilities", "labels.a", "labels.b"}
+	want := []string{"name", "url", "url", "url", "dialect", "max_in_flight", "models", "capabilities", "labels.a", "labels.b"}
 	if !slices.Equal(keys, want) {
 		t.Errorf("got %v, want %v", keys, want)
 	}

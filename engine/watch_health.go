@@ -3,22 +3,29 @@ package engine
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
 // watchHealth probes the engine and owns its state.
 func (w *watch) watchHealth(ctx context.Context) {
-	h := newHealth(w.Status(), time.Now())
-	viaModels := false // the engine has no health page: its model list stands in
+	h := newHealth(w.Health(), time.Now())
+	var at healthPage
+	var looked time.Time
 	for ctx.Err() == nil {
 		asked := time.Now()
-		v, err := w.probe(ctx, &viaModels)
+		v, err := w.probe(ctx, &at, h.fresh)
 		if ctx.Err() != nil {
 			return
 		}
+		if v != healthy && v != refused && v != unreachable && w.Detected() == nil && asked.Sub(looked) >= lookEvery {
+			looked = asked
+			w.look(ctx)
+		}
 		w.polls.probes[v].Add(1)
+		w.detail.Store(tlsDetail(err))
 		h.observe(v, time.Now())
-		joins := h.state == Ready && !w.Ready()
+		joins := h.state == Ready && !w.Healthy()
 		if joins {
 			w.welcome(ctx)
 		}
@@ -49,47 +56,66 @@ func (w *watch) awaitProbe(ctx context.Context, asked time.Time, wait time.Durat
 	return pause(ctx, suspectEvery-time.Since(asked), nil)
 }
 
-// probe asks once. An engine without a health page (404, 405, 501) is as
-// healthy as its model list.
-func (w *watch) probe(ctx context.Context, viaModels *bool) (verdict, error) {
+// healthPage is the page that an engine's health was last found on.
+type healthPage struct {
+	of *dialect
+	at int // of its health pages; their number: its model list stands in
+}
+
+// probe asks once. The first of its pages that the engine has (that is not
+// 404, 405 or 501) tells its health; without one it is as healthy as its model
+// list. fresh says that it has not been ready yet.
+func (w *watch) probe(ctx context.Context, page *healthPage, fresh bool) (verdict, error) {
 	e := w.engine.Load()
 	d := w.dialectNow()
 	if d == nil {
 		d = dialectByName(DialectOpenAI)
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.healthTimeout)
-	defer cancel()
-	if !*viaModels {
-		ans, err := w.ask.get(ctx, w.ask.fresh, e, d.healthPath, maxHealthBytes)
-		defer w.ask.put(ans)
-		if err != nil || !ans.missing() {
-			return w.judge(ans, err), ans.problem(d.healthPath, err)
+	if page.of != d {
+		*page = healthPage{of: d}
+	}
+	for ; page.at < len(d.health); page.at++ {
+		v, has, err := w.probePage(ctx, e, d, d.health[page.at], maxHealthBytes, fresh)
+		if has {
+			if v != healthy && v != excused {
+				page.at = 0 // perhaps another program by now
+			}
+			return v, err
 		}
 	}
-	ans, err := w.ask.get(ctx, w.ask.fresh, e, modelsPath, maxListBytes)
-	defer w.ask.put(ans)
-	v := w.judge(ans, err)
-	*viaModels = v == healthy || v == excused
-	return v, ans.problem(modelsPath, err)
+	v, _, err := w.probePage(ctx, e, d, d.lists[0].page, maxListBytes, fresh)
+	if v != healthy && v != excused {
+		page.at = 0
+	}
+	return v, err
 }
 
-// judge is verdictOf, with what is known of the engine's work for us.
-func (w *watch) judge(ans answer, err error) verdict {
+// probePage asks one page; has is false where the engine says that it has none.
+func (w *watch) probePage(ctx context.Context, e *Engine, d *dialect, page string, limit int64, fresh bool) (v verdict, has bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.healthTimeout)
+	defer cancel()
+	ans, err := w.ask.get(w.Timed(ctx), w.ask.fresh, e, page, limit)
+	defer w.ask.put(ans)
 	if err == nil {
 		w.note(func(ev *evidence) { ev.server = ans.server })
 	}
-	v := verdictOf(ans, err)
-	if v == timedOut && w.working(time.Now()) {
-		return excused
+	v = verdictOf(ans, err)
+	switch {
+	case v == timedOut && w.working(time.Now()):
+		v = excused
+	case v == unhealthy && fresh && slices.Contains(d.loads, ans.status):
+		v = loading
 	}
-	return v
+	return v, err != nil || !ans.missing(), ans.problem(page, err)
 }
 
 // welcome is called when the engine is about to become ready. The program that
 // answers now may be another than the one before: what was known of it is asked
 // again, and its models, if they come quickly, before the first request does.
 func (w *watch) welcome(ctx context.Context) {
-	w.note(func(ev *evidence) { *ev = evidence{server: ev.server} })
+	w.mu.Lock()
+	w.forgetLocked()
+	w.mu.Unlock()
 	w.SetSample(nil)
 	ctx, cancel := context.WithTimeout(ctx, listAtReady)
 	defer cancel()
@@ -99,7 +125,7 @@ func (w *watch) welcome(ctx context.Context) {
 // publishState tells the world of a change of state or reason, and the log of
 // a change of state.
 func (w *watch) publishState(h health, err error) {
-	was := w.Status()
+	was := w.Health()
 	if !w.SetStatus(h.state, h.reason, time.Now()) {
 		return
 	}

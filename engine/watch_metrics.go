@@ -17,12 +17,14 @@ const (
 // watchMetrics reads the metrics page of a ready engine.
 func (w *watch) watchMetrics(ctx context.Context) {
 	var page pageLog
-	var c *collector
+	var r metricsReader
+	w.abandoned.watch(true)
+	defer w.dropAbandoned()
 	for {
 		asked := time.Now()
 		wait := scrapeEvery
-		if w.Ready() {
-			got, err := w.scrape(ctx, &c)
+		if w.Healthy() {
+			got, err := w.scrape(ctx, &r)
 			if ctx.Err() != nil {
 				return
 			}
@@ -32,53 +34,135 @@ func (w *watch) watchMetrics(ctx context.Context) {
 				wait = absentEvery
 			}
 		}
+		w.freeAbandoned(time.Now())
 		if !pause(ctx, wait-time.Since(asked), w.scrapeNow) {
 			return
 		}
 	}
 }
 
-// scrape reads the page once and publishes the Sample.
-func (w *watch) scrape(ctx context.Context, c **collector) (scrape, error) {
-	e := w.engine.Load()
+// metricsReader is what the metrics of an engine of known kind are read with.
+type metricsReader struct {
+	collector
+	at int // the page of its dialect's that was there last
+}
+
+// scrape reads the engine's metrics once and publishes the Sample.
+func (w *watch) scrape(ctx context.Context, r *metricsReader) (scrape, error) {
 	d := w.dialectNow()
-	auto := dialectByName(e.Dialect) == nil
-	path := "/metrics"
+	configured := dialectByName(w.engine.Load().Dialect) != nil
 	switch {
-	case !auto && d.metricsPath == "":
+	case configured && len(d.metrics) == 0:
 		return scrapeNotWanted, nil
-	case d != nil && d.metricsPath != "":
-		path = d.metricsPath
+	case d == nil || len(d.metrics) == 0:
+		return w.searchMetrics(ctx)
 	}
+	if r.dialect != d {
+		*r = metricsReader{collector: *newCollector(d)}
+	}
+	var absent error
+	for range d.metrics {
+		page := d.metrics[r.at]
+		ans, err := w.readMetrics(ctx, page)
+		if err == nil && ans.missing() || err != nil && onOtherPort(page) {
+			if problem := ans.problem(page, err); absent == nil {
+				absent = problem
+			} else {
+				absent = fmt.Errorf("%w, %w", absent, problem)
+			}
+			w.ask.put(ans)
+			r.at = (r.at + 1) % len(d.metrics)
+			continue
+		}
+		defer w.ask.put(ans)
+		if err == nil && ans.ok() {
+			return w.readSample(r, ans.body, page)
+		}
+		w.answered(askedMetrics, ans.definite(err), func(ev *evidence) { ev.sawFamilies(0, "") })
+		if err != nil {
+			return scrapeFailure(err), err
+		}
+		return scrapeStatus, ans.problem(page, nil)
+	}
+	w.answered(askedMetrics, true, func(ev *evidence) { ev.sawFamilies(0, "") })
+	return scrapeAbsent, absent
+}
+
+func (w *watch) readMetrics(ctx context.Context, page string) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, scrapeWithin)
 	defer cancel()
-	ans, err := w.ask.get(ctx, w.ask.kept, e, path, maxPageBytes)
-	defer w.ask.put(ans)
-	if auto && ans.definite(err) {
-		family := ""
-		if f := familyOn(ans.body); f != nil && ans.ok() {
-			family = f.name
+	return w.ask.get(ctx, w.ask.kept, w.engine.Load(), page, maxPageBytes)
+}
+
+// searchMetrics looks for signs of the engine's kind on the metrics pages of
+// all kinds. Where one is found, its kind is known and scrape is called again
+// at once.
+func (w *watch) searchMetrics(ctx context.Context) (scrape, error) {
+	definite := true
+	var failed error
+	for _, page := range unknownMetrics {
+		ans, err := w.readMetrics(ctx, page)
+		on := kinds(0)
+		if err == nil && ans.ok() {
+			on = kindsOn(ans.body)
 		}
-		w.note(func(ev *evidence) {
-			ev.family = family
-			ev.asked |= askedMetrics
-		})
-		d = w.dialectNow()
+		definite = definite && ans.definite(err)
+		w.ask.put(ans)
+		if on != 0 {
+			w.answered(askedMetrics, true, func(ev *evidence) { ev.sawFamilies(on, page) })
+			return scrapeNotWanted, nil
+		}
+		if err != nil {
+			failed = err
+		}
 	}
-	switch {
-	case d == nil && err == nil, d != nil && d.metricsPath == "":
+	w.answered(askedMetrics, definite, func(ev *evidence) { ev.sawFamilies(0, "") })
+	if failed != nil && w.dialectNow() == nil {
+		return scrapeFailure(failed), failed
+	}
+	return scrapeNotWanted, nil
+}
+
+// readSample reads a page of the engine's kind, and whether it still is of
+// that kind.
+func (w *watch) readSample(r *metricsReader, body []byte, page string) (scrape, error) {
+	sample, stats := r.read(body, time.Now())
+	w.mu.Lock()
+	certain := w.evidence.families != 0 && sample.Has != 0
+	if certain {
+		w.evidence.contrary = 0
+	}
+	w.mu.Unlock()
+	on := kinds(0)
+	if !certain {
+		on = kindsOn(body)
+		w.answered(askedMetrics, true, func(ev *evidence) { ev.sawFamilies(on, page) })
+	}
+	if w.dialectNow() != r.dialect {
 		return scrapeNotWanted, nil
-	case err != nil:
-		return scrapeFailure(err), err
-	case ans.missing():
-		return scrapeAbsent, ans.problem(path, nil)
-	case !ans.ok():
-		return scrapeStatus, ans.problem(path, nil)
 	}
-	if *c == nil || (*c).dialect != d {
-		*c = newCollector(d)
+	if !stats.overflow {
+		w.noteSlots(&sample)
 	}
-	return w.publishSample((*c).read(ans.body, time.Now()))
+	got, err := w.publishSample(sample, stats)
+	if others := on.without(r.dialect); got == scrapeNameless && others != "" {
+		err = fmt.Errorf("%w, but some of %s", err, others)
+	}
+	return got, err
+}
+
+// noteSlots takes over the slots that a metrics page gives.
+func (w *watch) noteSlots(s *Sample) {
+	slots := 0
+	if s.Has&FieldSlots != 0 && s.Slots >= 1 && s.Slots <= maxSlots {
+		slots = int(s.Slots)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if slots > 0 && w.evidence.pageSlots != slots {
+		w.evidence.pageSlots = slots
+		w.concludeLocked()
+	}
 }
 
 // publishSample publishes what a page said. A page with none of the known
@@ -89,6 +173,7 @@ func (w *watch) publishSample(s Sample, stats pageStats) (scrape, error) {
 		return scrapeTooMany, fmt.Errorf("more than %d series", maxPageSeries)
 	}
 	w.SetSample(&s)
+	w.engine.Load().learnFromGauges(&s)
 	if s.Has == 0 {
 		return scrapeNameless, errNameless
 	}

@@ -10,13 +10,14 @@ import (
 
 const (
 	modelsPath  = "/v1/models"
+	metricsPath = "/metrics"
 	propsPath   = "/props"
 	versionPath = "/version"
+	infoPath    = "/info"
 
 	listEvery   = 5 * time.Second // +-20 %
 	listTimeout = 5 * time.Second
 	listAtReady = 500 * time.Millisecond // how long an engine waits for its list before it is ready without
-	askTimeout  = 2 * time.Second        // for /props and /version
 
 	lookupEvery   = 5 * time.Second
 	lookupTimeout = 2 * time.Second
@@ -27,7 +28,7 @@ const (
 func (w *watch) watchModels(ctx context.Context) {
 	unreadable := false
 	for {
-		if w.Ready() {
+		if w.Healthy() {
 			listCtx, cancel := context.WithTimeout(ctx, listTimeout)
 			err := w.list(listCtx)
 			cancel()
@@ -57,98 +58,49 @@ func (w *watch) logReadable(page string, err error) {
 
 // list asks for the models once. A list that cannot be read leaves the last.
 func (w *watch) list(ctx context.Context) error {
-	ans, err := w.ask.get(ctx, w.ask.kept, w.engine.Load(), modelsPath, maxListBytes)
+	d := w.dialectNow()
+	if d == nil {
+		d = dialectByName(DialectOpenAI)
+	}
+	l, definite, err := w.readList(ctx, d)
 	if err != nil {
 		w.polls.lists.Add(1)
+		w.answered(askedModels, definite, func(*evidence) {})
 		return err
 	}
-	defer w.ask.put(ans)
-	var l listed
-	if err = ans.problem(modelsPath, nil); err == nil {
-		l, err = parseModels(ans.body)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.listed.at.IsZero() && !listedSame(w.listed, l) {
+		w.forgetLocked()
 	}
-	if err != nil {
-		w.polls.lists.Add(1)
-		if ans.definite(nil) {
-			w.note(func(ev *evidence) { ev.asked |= askedModels })
-		}
-		return err
-	}
-	changed := w.publishModels(l.models)
-	w.note(func(ev *evidence) {
-		if changed { // perhaps another program
-			*ev = evidence{server: ev.server}
-		}
-		ev.ownedBy = l.ownedBy
-		ev.asked |= askedModels
-	})
+	w.listed = l
+	w.evidence.ownedBy = l.ownedBy
+	w.evidence.asked |= askedModels
+	w.concludeLocked()
+	w.publishModelsLocked()
 	return nil
 }
 
-// publishModels makes models the engine's list. It reports whether an earlier
-// list said something else.
-func (w *watch) publishModels(models []Model) (changed bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.listed = models
-	models = slices.Clone(models)
-	if n := w.evidence.slotContext; n > 0 {
-		for i := range models {
-			models[i].ContextTokens = n
+// readList reads the first of the dialect's lists that the engine has.
+func (w *watch) readList(ctx context.Context, d *dialect) (l listed, definite bool, err error) {
+	for i, from := range d.lists {
+		ans, err := w.ask.get(ctx, w.ask.kept, w.engine.Load(), from.page, maxListBytes)
+		if err != nil {
+			return listed{}, false, err
 		}
-	}
-	old := w.Models()
-	same := settle(old, models)
-	w.SetModels(&ModelList{Models: models, At: time.Now()})
-	if same {
-		return false
-	}
-	w.log.Info("engine serves", "models", ids(models))
-	w.fleet.Touch()
-	return old != nil
-}
-
-// identify asks llama.cpp for its slots, and an engine of unknown kind for
-// what only one of the kinds has.
-func (w *watch) identify(ctx context.Context) {
-	d := w.dialectNow()
-	if d != nil && d.name != DialectLlamaCpp {
-		w.mu.Lock()
-		_, decided := w.evidence.conclude(w.engine.Load().Dialect)
-		w.mu.Unlock()
-		if decided {
-			return
+		if ans.missing() && i+1 < len(d.lists) {
+			w.ask.put(ans)
+			continue
 		}
+		definite = ans.definite(nil)
+		if err = ans.problem(from.page, nil); err == nil {
+			l, err = from.read(ans.body)
+			l.at = time.Now()
+		}
+		w.ask.put(ans)
+		return l, definite, err
 	}
-	w.question(ctx, propsPath, askedProps, func(ev *evidence, ans answer) {
-		ev.slots, ev.slotContext, ev.props = parseProps(ans.body)
-	})
-	w.mu.Lock()
-	n := w.evidence.slotContext
-	_, decided := w.evidence.conclude(w.engine.Load().Dialect)
-	listed := w.listed
-	w.mu.Unlock()
-	if n > 0 && listed != nil {
-		w.publishModels(listed)
-	}
-	if !decided {
-		w.question(ctx, versionPath, askedVersion, func(ev *evidence, ans answer) { ev.version = parseVersion(ans) })
-	}
-}
-
-// question asks for one page and notes its answer; without one it stays open.
-func (w *watch) question(ctx context.Context, path string, q question, read func(*evidence, answer)) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	ans, err := w.ask.get(ctx, w.ask.kept, w.engine.Load(), path, maxListBytes)
-	defer w.ask.put(ans)
-	if !ans.definite(err) {
-		return
-	}
-	w.note(func(ev *evidence) {
-		ev.asked |= q
-		read(ev, ans)
-	})
+	return listed{}, false, nil
 }
 
 // watchAddress looks up the engine's host name and tells when it leads elsewhere.
@@ -171,7 +123,7 @@ func (w *watch) watchAddress(ctx context.Context, host string) {
 			addrs = slices.Compact(addrs)
 			if known != nil && !slices.Equal(known, addrs) {
 				w.log.Info("engine address changed", "host", host, "addresses", addrs)
-				w.ask.kept.CloseIdleConnections()
+				w.ask.closeIdle()
 				if w.moved != nil {
 					w.moved(w.engine.Load())
 				}

@@ -17,9 +17,15 @@ const (
 	verdictError
 	// verdictMalformed: data that is neither [DONE] nor a JSON object.
 	verdictMalformed
+	// verdictIdle: an event that only says that the engine is there. It is no
+	// progress, as a comment is none.
+	verdictIdle
+	// verdictFailed: the API's own event for an answer that failed after it
+	// had begun. It is passed on; it ends the stream properly and is a failure.
+	verdictFailed
 )
 
-var verdictNames = [...]string{"no_content", "first_content", "more_content", "done", "error", "malformed"}
+var verdictNames = [...]string{"no_content", "first_content", "more_content", "done", "error", "malformed", "idle", "failed"}
 
 func (v verdict) String() string { return verdictNames[v] }
 
@@ -34,9 +40,25 @@ const (
 	endingInterrupted
 	// endingEmpty: a proper end with no choice before it.
 	endingEmpty
+	// endingFailed: ended by the API's own event for a failure.
+	endingFailed
 )
 
-var endingNames = [...]string{"complete", "complete_add_done", "interrupted", "empty"}
+var endingNames = [...]string{"complete", "complete_add_done", "interrupted", "empty", "failed"}
+
+// answerKind is a kind of answer: what is content in it, and what its end.
+type answerKind uint8
+
+const (
+	answerAny        answerKind = iota // any JSON; a stream ends with its framing
+	answerChat                         // choices; finish_reason of each, or [DONE]
+	answerResponses                    // response.completed, .incomplete or .failed
+	answerMessages                     // message_stop
+	answerGenerate                     // SGLang: [DONE]; TGI: generated_text
+	answerNative                       // llama.cpp: "stop":true
+	answerTranscript                   // audio: transcript.text.done, else as answerChat
+	answerTokens                       // as answerChat, without its text
+)
 
 func (e ending) String() string { return endingNames[e] }
 
@@ -79,11 +101,22 @@ type answer struct {
 	fault  engineFault // the first error event, or the error object of a body
 	tokens int         // events that carried content: an estimate of tokens for the time between them
 
+	kind     answerKind
+	several  bool  // the request had several prompts, each with an end of its own
+	sequence int64 // sequence_number of the last event, -1 = none
+
+	keepsID      bool   // id is wanted
+	id           string // of the answer, where keepsID
+	conversation string // that it belongs to, likewise
+
+	fresh, written int64 // of Anthropic's usage: tokens that no cache had, and those put into one
+
 	counted   bool // usage is from a usage member, not from timings
 	committed bool
-	done      bool
+	done      bool // the proper end was seen
+	failed    bool // ended by the API's own event for a failure
 	broken    bool // an error event or malformed data was seen
-	choices   bool
+	choices   bool // a part of an answer was seen
 	untracked bool // a choice index outside [0, maxChoice)
 	seen      choiceSet
 	finished  choiceSet
@@ -99,10 +132,20 @@ type answer struct {
 
 func (a *answer) Reset() {
 	a.usage, a.fault, a.tokens = usage{}, engineFault{}, 0
-	a.counted, a.committed, a.done, a.broken, a.choices, a.untracked = false, false, false, false, false, false
+	a.kind, a.several, a.sequence = answerChat, false, -1
+	a.keepsID, a.id, a.conversation = false, "", ""
+	a.fresh, a.written = 0, 0
+	a.counted, a.committed, a.done, a.failed, a.broken, a.choices, a.untracked = false, false, false, false, false, false, false
 	a.seen, a.finished = choiceSet{}, choiceSet{}
 	a.before, a.after = a.before[:0], a.after[:0]
+	a.chunk = chunk{}
 	a.json.release()
+}
+
+// Begin is Reset for an answer of that kind.
+func (a *answer) Begin(kind answerKind, several, keepsID bool) {
+	a.Reset()
+	a.kind, a.several, a.keepsID = kind, several, keepsID
 }
 
 // maxFrame bounds what is kept of an event to compare the next ones with.
@@ -124,10 +167,12 @@ func (a *answer) sameFrame(data []byte) bool {
 // not special otherwise.
 func (a *answer) frame(data []byte) {
 	a.before, a.after = a.before[:0], a.after[:0]
-	if c := &a.chunk; c.texts == 1 && !c.finish && len(data) <= maxFrame {
-		a.before = append(a.before, data[:c.textFrom]...)
-		a.after = append(a.after, data[c.textTo:]...)
+	c := &a.chunk
+	if c.texts != 1 || c.finish || len(data) > maxFrame {
+		return
 	}
+	a.before = append(a.before, data[:c.textFrom]...)
+	a.after = append(a.after, data[c.textTo:]...)
 }
 
 // observe judges the next event of a stream.
@@ -140,12 +185,16 @@ func (a *answer) observe(ev sseEvent) verdict {
 	case len(data) == 0:
 		return verdictNoContent
 	case bytes.HasPrefix(data, []byte("[DONE]")): // SDKs compare the prefix too
-		a.done = true
-		return verdictDone
+		return a.doneMark()
+	case string(data) == "null": // llama.cpp, before the first of several answers
+		return verdictNoContent
 	}
 	if a.committed && a.sameFrame(data) {
 		a.tokens++
 		return verdictMoreContent
+	}
+	if a.kind == answerAny && data[0] != '{' { // whatever it is, it is not ours to read
+		return a.content()
 	}
 	c, err := a.readChunk(data)
 	switch {
@@ -154,15 +203,39 @@ func (a *answer) observe(ev sseEvent) verdict {
 		return verdictMalformed
 	case c.fault:
 		return a.fail(data)
+	case c.failed:
+		return a.failProperly(data)
+	case c.idle:
+		return verdictIdle
 	}
 	if c.content {
 		a.tokens++
 		a.frame(data)
 	}
-	switch {
-	case !c.content && !c.finish:
+	if !c.content && !c.finish {
 		return verdictNoContent
-	case a.committed:
+	}
+	return a.commit()
+}
+
+// doneMark is [DONE], the proper end of those kinds whose API has it.
+func (a *answer) doneMark() verdict {
+	switch a.kind {
+	case answerResponses, answerMessages, answerNative:
+		return verdictNoContent
+	}
+	a.done = true
+	return verdictDone
+}
+
+func (a *answer) content() verdict {
+	a.tokens++
+	a.choices = true
+	return a.commit()
+}
+
+func (a *answer) commit() verdict {
+	if a.committed {
 		return verdictMoreContent
 	}
 	a.committed = true
@@ -177,35 +250,57 @@ func (a *answer) fail(data []byte) verdict {
 	return verdictError
 }
 
-// finish says how the stream ended; clean is the framing's own end (final chunk, full
-// Content-Length, END_STREAM). The proper end of a stream is [DONE], or a finish_reason for every
-// choice seen and a clean end. An error event is never one, whatever follows it.
+// failProperly is the API's own end of an answer that failed. Before any
+// content it is an error as any other.
+func (a *answer) failProperly(data []byte) verdict {
+	if !a.committed {
+		return a.fail(data)
+	}
+	a.fault = engineError(data)
+	a.done, a.failed = true, true
+	return verdictFailed
+}
+
+// finish says how the stream ended; clean is the framing's own end (final
+// chunk, full Content-Length, END_STREAM). An error event is never a proper
+// end, whatever follows it.
 func (a *answer) finish(clean bool) ending {
 	switch {
 	case a.broken:
 		return endingInterrupted
 	case !a.choices && (a.done || clean):
 		return endingEmpty
+	case a.failed:
+		return endingFailed
 	case a.done:
 		return endingComplete
-	case clean && !a.untracked && a.seen == a.finished:
-		return endingAddDone
-	default:
+	case !clean:
 		return endingInterrupted
 	}
+	switch a.kind {
+	case answerAny:
+		return endingComplete
+	case answerChat, answerTranscript, answerTokens, answerNative: // an end for every choice or prompt seen
+		switch {
+		case a.untracked, a.seen != a.finished, a.seen == choiceSet{}:
+		case a.kind == answerChat:
+			return endingAddDone
+		default:
+			return endingComplete
+		}
+	}
+	return endingInterrupted
 }
 
 // judgeBody judges a whole JSON answer and reads its usage.
 func (a *answer) judgeBody(body []byte) bodyVerdict {
+	a.chunk = chunk{}
 	body = bytes.TrimSpace(body)
 	if len(body) == 0 {
 		return bodyEmpty
 	}
-	if body[0] == '[' {
-		if a.json.readWhole(body) != nil {
-			return bodyInvalid
-		}
-		return bodyOK // embeddings and rerank of some engines
+	if body[0] != '{' {
+		return a.judgeList(body)
 	}
 	c, err := a.readChunk(body)
 	switch {
@@ -217,4 +312,19 @@ func (a *answer) judgeBody(body []byte) bodyVerdict {
 	default:
 		return bodyOK
 	}
+}
+
+// judgeList judges an answer that is no object: a list of embeddings, scores
+// or answers, or the id of a session.
+func (a *answer) judgeList(body []byte) bodyVerdict {
+	if body[0] != '[' && (a.kind != answerAny || body[0] != '"') || a.json.readWhole(body) != nil {
+		return bodyInvalid
+	}
+	if body[0] == '"' && a.keepsID {
+		a.noteID(&a.id, a.json.raw)
+	}
+	if body[0] == '[' && (a.kind == answerGenerate || a.kind == answerNative) {
+		return a.judgeEach(body)
+	}
+	return bodyOK
 }

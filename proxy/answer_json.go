@@ -66,6 +66,13 @@ type chunk struct {
 	content bool
 	finish  bool
 	fault   bool
+	failed  bool // the API's own event for a failure
+	idle    bool // says only that the engine is there
+
+	kind    jsontext.Value // its type
+	status  jsontext.Value // of a response
+	object  jsontext.Value // of a whole answer
+	stopped bool
 
 	texts            int // content members that are strings
 	textFrom, textTo int // what is between the quotes of the last one, in the data
@@ -85,11 +92,28 @@ func (a *answer) readChunk(data []byte) (chunk, error) {
 	if a.json.kind() != '{' {
 		return chunk{}, errNotOneValue
 	}
-	if err := a.object((*answer).topMember); err != nil {
+	if err := a.object(members[a.kind]); err != nil {
 		return chunk{}, err
+	}
+	if judge := judges[a.kind]; judge != nil {
+		judge(a)
 	}
 	return a.chunk, a.json.end()
 }
+
+// members reads the members of one object of each kind of answer; judges then
+// says what the object is, where one member alone does not.
+var (
+	members = [...]func(a *answer, name []byte) error{
+		answerAny: (*answer).anyMember, answerChat: (*answer).topMember, answerResponses: (*answer).responsesMember,
+		answerMessages: (*answer).messagesMember, answerGenerate: (*answer).generateMember, answerNative: (*answer).nativeMember,
+		answerTranscript: (*answer).transcriptMember, answerTokens: (*answer).topMember,
+	}
+	judges = [...]func(a *answer){
+		answerAny: (*answer).judgeAny, answerResponses: (*answer).judgeResponses, answerMessages: (*answer).judgeMessages,
+		answerGenerate: nil, answerNative: (*answer).judgeNative, answerTranscript: (*answer).judgeTranscript, answerTokens: nil,
+	}
+)
 
 // object reads an object, giving each member to the reader of its kind; any other value is
 // skipped. The readers are method expressions: closures would allocate.
@@ -125,8 +149,53 @@ func (a *answer) topMember(name []byte) error {
 		err := a.json.value()
 		a.chunk.fault = a.chunk.fault || string(a.json.raw) == `"error"`
 		return err
+	case "id":
+		return a.readID(&a.id)
 	}
 	return a.json.value()
+}
+
+// readID keeps an id, if ids are wanted and it is the first.
+func (a *answer) readID(to *string) error {
+	err := a.json.value()
+	if err == nil && a.keepsID && *to == "" {
+		a.noteID(to, a.json.raw)
+	}
+	return err
+}
+
+// noteID takes an id out of raw; what cannot be named in a path is none.
+func (a *answer) noteID(to *string, raw jsontext.Value) {
+	if len(raw) < 2 || raw.Kind() != jsontext.KindString {
+		return
+	}
+	if id := raw[1 : len(raw)-1]; plainID(string(id)) {
+		*to = string(id)
+	}
+}
+
+// anyMember reads an answer of which only errors and counts matter.
+func (a *answer) anyMember(name []byte) error {
+	switch string(name) {
+	case "meta":
+		return a.object((*answer).metaMember)
+	case "choices":
+		return a.json.value()
+	}
+	return a.topMember(name)
+}
+
+// metaMember finds the counts of Cohere's API.
+func (a *answer) metaMember(name []byte) error {
+	if string(name) == "billed_units" {
+		return a.readUsage()
+	}
+	return a.json.value()
+}
+
+func (a *answer) judgeAny() {
+	a.chunk.content = true
+	a.choices = true
 }
 
 func (a *answer) readChoices() error {
@@ -149,18 +218,33 @@ func (a *answer) readChoice() error {
 	if err := a.object((*answer).choiceMember); err != nil {
 		return err
 	}
-	c := &a.chunk
 	a.choices = true
-	c.finish = c.finish || c.finishIndex
-	if c.index < 0 || c.index >= maxChoice {
-		a.untracked = true
-		return nil
-	}
-	a.seen.add(int(c.index))
-	if c.finishIndex {
-		a.finished.add(int(c.index))
-	}
+	a.chunk.finish = a.chunk.finish || a.chunk.finishIndex
+	a.track(a.chunk.finishIndex)
 	return nil
+}
+
+// track notes a part of the answer with the index at hand, and whether that
+// index has its end.
+func (a *answer) track(finished bool) {
+	i := a.chunk.index
+	if i < 0 || i >= maxChoice {
+		a.untracked = true
+		return
+	}
+	a.seen.add(int(i))
+	if finished {
+		a.finished.add(int(i))
+	}
+}
+
+func (a *answer) readIndex() error {
+	err := a.json.value()
+	a.chunk.index = -1
+	if err == nil && a.json.raw.Kind() == jsontext.KindNumber {
+		a.chunk.index = integer(a.json.raw)
+	}
+	return err
 }
 
 func (a *answer) choiceMember(name []byte) error {
@@ -169,13 +253,12 @@ func (a *answer) choiceMember(name []byte) error {
 		return a.object((*answer).deltaMember)
 	case "text":
 		return a.readContent()
-	case "index":
-		err := a.json.value()
-		a.chunk.index = -1
-		if err == nil && a.json.raw.Kind() == jsontext.KindNumber {
-			a.chunk.index = integer(a.json.raw)
+	case "token_ids":
+		if a.kind == answerTokens {
+			return a.readContent()
 		}
-		return err
+	case "index":
+		return a.readIndex()
 	case "finish_reason":
 		err := a.json.value()
 		a.chunk.finishIndex = err == nil && present(a.json.raw)
@@ -226,14 +309,14 @@ func (a *answer) readUsage() error {
 
 func (a *answer) usageMember(name []byte) error {
 	switch string(name) {
-	case "prompt_tokens":
+	case "prompt_tokens", "input_tokens":
 		return a.json.count(&a.usage.Prompt)
-	case "completion_tokens":
+	case "completion_tokens", "output_tokens":
 		return a.json.count(&a.usage.Completion)
 	case "total_tokens":
 		a.chunk.total = true
 		return a.json.count(&a.usage.Total)
-	case "prompt_tokens_details":
+	case "prompt_tokens_details", "input_tokens_details":
 		return a.object((*answer).detailMember)
 	}
 	return a.json.value()

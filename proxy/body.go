@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,6 +70,24 @@ func (b *body) free() {
 	}
 }
 
+// splice puts text in the place of the bytes [from, to), in another buffer
+// where it does not fit into this one. Nil if the memory does not allow it; b
+// is then as before.
+func (b *body) splice(from, to int, text []byte) *body {
+	size := len(b.bytes) - (to - from) + len(text)
+	if size <= cap(b.bytes) {
+		b.bytes = slices.Replace(b.bytes, from, to, text...)
+		return b
+	}
+	next := newBody(size, b.memory)
+	if next == nil {
+		return nil
+	}
+	next.bytes = append(append(append(next.bytes, b.bytes[:from]...), text...), b.bytes[to:]...)
+	b.free()
+	return next
+}
+
 // minBodyRate is what a client must send at least, in bytes per second, once
 // body_read has passed.
 const minBodyRate = 8 << 10
@@ -103,7 +122,7 @@ func (br *bodyReader) read(w http.ResponseWriter, r *http.Request) (*body, *apiE
 	// The limit is the watchdog's, which ends the read by a deadline in the
 	// past: a read deadline for every request would cost two timers.
 	start := time.Now()
-	br.dog.start(func(error) { br.rc.SetReadDeadline(time.Unix(1, 0)) }, br.wait, &errBodySlow)
+	br.dog.start(br, br.wait, &errBodySlow)
 	defer br.dog.stop()
 	for {
 		if len(b.bytes) == cap(b.bytes) {
@@ -129,6 +148,9 @@ func (br *bodyReader) read(w http.ResponseWriter, r *http.Request) (*body, *apiE
 	}
 }
 
+// end ends the read of a body that comes too slowly.
+func (br *bodyReader) end(error) { br.rc.SetReadDeadline(time.Unix(1, 0)) }
+
 // grow returns a buffer of at least size bytes with b's content, or releases b.
 func (br *bodyReader) grow(b *body, size int) (*body, *apiError) {
 	next := newBody(size, br.memory)
@@ -136,14 +158,18 @@ func (br *bodyReader) grow(b *body, size int) (*body, *apiError) {
 		if b != nil {
 			b.free()
 		}
-		return nil, &apiError{status: http.StatusServiceUnavailable, code: "overloaded", reason: "gateway_memory",
-			message: "the gateway holds as many request bodies as its memory allows", retryAfter: retrySoon(), close: true}
+		return nil, errNoMemory()
 	}
 	if b != nil {
 		next.bytes = append(next.bytes, b.bytes...)
 		b.free()
 	}
 	return next, nil
+}
+
+func errNoMemory() *apiError {
+	return &apiError{status: http.StatusServiceUnavailable, code: "overloaded", reason: "gateway_memory",
+		message: "the gateway holds as many request bodies as its memory allows", retryAfter: retrySoon(), close: true}
 }
 
 func bodyError(err error) *apiError {
@@ -158,24 +184,31 @@ const (
 	// drainBytes and drainTime bound what is read of a body that was refused.
 	drainBytes = 256 << 20
 	drainTime  = 10 * time.Second
+	// strangerBytes is the same for strangers, who have nothing that large to send.
+	strangerBytes = 16 << 20
+	// unreadBytes is what net/http takes in by itself.
+	unreadBytes = 256 << 10
 )
 
-// tooLarge answers 413 and then takes in some of what the client still sends:
-// one that writes everything before it reads would otherwise see a reset
-// instead of the answer.
 func (br *bodyReader) tooLarge(w http.ResponseWriter, r *http.Request) *apiError {
-	e := &apiError{status: http.StatusRequestEntityTooLarge, code: "invalid_request", close: true,
+	e := &apiError{status: http.StatusRequestEntityTooLarge, code: "invalid_request",
 		message: "the request body is larger than this gateway takes (limits.body)"}
+	return e.beforeBody(w, r, drainBytes)
+}
+
+// beforeBody answers without having read the body and then takes in some of
+// what the client still sends: one that writes everything before it reads
+// would otherwise see a reset instead of the answer.
+func (e *apiError) beforeBody(w http.ResponseWriter, r *http.Request, most int64) *apiError {
+	e.close = true
 	rc := http.NewResponseController(w)
 	if r.ProtoMajor != 1 || r.Header.Get("Expect") != "" || rc.EnableFullDuplex() != nil {
 		return e
 	}
-	e.write(w)
+	e.write(w, shapeOf(r.URL.Path))
 	rc.Flush()
 	rc.SetReadDeadline(time.Now().Add(drainTime))
-	io.CopyN(io.Discard, r.Body, drainBytes)
-	return errAnswered
+	io.CopyN(io.Discard, r.Body, most)
+	e.answered = true
+	return e
 }
-
-// errAnswered says that the client has its answer already.
-var errAnswered = &apiError{}

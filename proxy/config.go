@@ -16,6 +16,8 @@ type Config struct {
 	BodyRead     time.Duration `toml:"body_read"`     // a client sending its request body
 	Write        time.Duration `toml:"write"`         // one write to a client that reads slowly
 	Idle         time.Duration `toml:"idle"`          // a client connection without a request
+	QueueEntries int           `toml:"queue_entries"` // requests of one model that wait for an engine; 0 = twice what its engines take at once
+	QueueWait    time.Duration `toml:"queue_wait"`    // of a critical request for an engine, others four fifths; 0 = none waits
 }
 
 // DefaultConfig is what holds where the file says nothing.
@@ -27,6 +29,7 @@ func DefaultConfig() Config {
 		BodyRead:     30 * time.Second,
 		Write:        30 * time.Second,
 		Idle:         120 * time.Second,
+		QueueWait:    10 * time.Second,
 	}
 }
 
@@ -37,6 +40,9 @@ const (
 	maxBody  = 4 << 30
 	minLimit = time.Millisecond
 	maxLimit = 24 * time.Hour
+
+	maxQueueEntries = 1_000_000
+	maxQueueWait    = 10 * time.Minute
 )
 
 // Validate returns every fault, keyed relative to [limits].
@@ -60,6 +66,14 @@ func (c Config) Validate() []engine.Fault {
 			faults = append(faults, engine.Fault{Key: l.key, Value: strconv.Quote(l.value.String()),
 				Want: `a duration from "1ms" to "24h"`})
 		}
+	}
+	if c.QueueEntries < 0 || c.QueueEntries > maxQueueEntries {
+		faults = append(faults, engine.Fault{Key: "queue_entries", Value: strconv.Itoa(c.QueueEntries),
+			Want: "a number from 1 to 1000000, or 0 for twice what the engines take at once"})
+	}
+	if c.QueueWait != 0 && (c.QueueWait < minLimit || c.QueueWait > maxQueueWait) {
+		faults = append(faults, engine.Fault{Key: "queue_wait", Value: strconv.Quote(c.QueueWait.String()),
+			Want: `a duration from "1ms" to "10m", or "0s" for no waiting`})
 	}
 	return faults
 }

@@ -63,6 +63,22 @@ func readEngineFile(t testing.TB, name string) engineFile {
 	return f
 }
 
+// answerOf is how the answer of the path that was called is read.
+func answerOf(name string) answerKind {
+	for _, k := range []struct {
+		part string
+		kind answerKind
+	}{
+		{"_responses", answerResponses}, {"_messages_count", answerAny}, {"_messages", answerMessages},
+		{"_native", answerNative}, {"_tokenize", answerAny}, {"_rerank", answerAny},
+	} {
+		if strings.Contains(name, k.part) && !strings.Contains(name, "err_m") {
+			return k.kind
+		}
+	}
+	return answerChat
+}
+
 func TestEngineAnswers(t *testing.T) {
 	var b strings.Builder
 	for _, name := range engineFiles(t) {
@@ -70,10 +86,10 @@ func TestEngineAnswers(t *testing.T) {
 		fmt.Fprintf(&b, "== %s\n", strings.TrimSuffix(name, ".txt"))
 		switch {
 		case f.stream():
-			describeStream(t, &b, f)
+			describeStream(t, &b, f, answerOf(name))
 		case f.status == 200:
 			a := new(answer)
-			a.Reset()
+			a.Begin(answerOf(name), false, true)
 			fmt.Fprintf(&b, "body %v, usage %+v\n", a.judgeBody(f.body), a.usage)
 		default:
 			e := engineError(f.body)
@@ -106,8 +122,8 @@ func firstDifference(got, want string) string {
 	return "one is longer"
 }
 
-func describeStream(t *testing.T, b *strings.Builder, f engineFile) {
-	j := judgeStream(t, [][]byte{f.body}, f.clean)
+func describeStream(t *testing.T, b *strings.Builder, f engineFile, kind answerKind) {
+	j := judgeStreamOf(t, kind, [][]byte{f.body}, f.clean)
 	commit := -1
 	for i, v := range j.verdicts {
 		if v == verdictFirstContent {

@@ -73,6 +73,12 @@ func (r *faultReader) read(f *engineFault) {
 				continue
 			}
 			r.text(&f.Message)
+		case "response": // of the Responses API's own event for a failure
+			if r.json.kind() == '{' {
+				r.read(f)
+				continue
+			}
+			err = r.json.value()
 		case "message", "detail":
 			r.text(&f.Message)
 		case "type", "error_type":
@@ -117,7 +123,7 @@ func setStatus(f *engineFault, s string) {
 func typeStatus(name string) int {
 	switch name {
 	case "invalid_request_error", "BadRequestError", "Bad Request", "exceed_context_size_error",
-		"context_length_exceeded", "invalid_request":
+		"context_length_exceeded", "invalid_request", "invalid_prompt":
 		return 400
 	case "authentication_error", "invalid_api_key":
 		return 401
@@ -166,34 +172,34 @@ func namesModel(body []byte, model string) bool {
 }
 
 // containsName finds name as a whole: not as a part of a longer model name.
-func containsName(s, name string) bool {
+func containsName(s, name string) bool { return nameIndex([]byte(s), name) >= 0 }
+
+// nameIndex is where name stands as a whole for the first time, -1 if nowhere.
+func nameIndex(s []byte, name string) int {
 	for at := 0; ; {
-		i := strings.Index(s[at:], name)
+		i := bytes.Index(s[at:], []byte(name))
 		if i < 0 {
-			return false
+			return -1
 		}
 		from, to := at+i, at+i+len(name)
-		if (from == 0 || !inName(s[from-1])) && (to == len(s) || !inName(s[to]) || s[to] == '.' && to+1 == len(s)) {
-			return true
+		if (from == 0 || !inName(s[from-1])) && endsName(s[to:]) {
+			return from
 		}
 		at = from + 1
 	}
 }
 
-func inName(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-_./:", c) >= 0 || c >= utf8.RuneSelf
+// endsName reports whether a name before rest is at its end: a full stop or a
+// colon that nothing of a name follows is the sentence's.
+func endsName(rest []byte) bool {
+	if len(rest) > 0 && (rest[0] == '.' || rest[0] == ':') {
+		rest = rest[1:]
+	}
+	return len(rest) == 0 || !inName(rest[0])
 }
 
-// appendErrorEvent appends one event with an error object of our own. It is encoded as JSON, so
-// that no text can end the event or begin another.
-func appendErrorEvent(dst []byte, code, message string) []byte {
-	dst = append(dst, `data: {"error":{"message":`...)
-	dst = appendJSONString(dst, message)
-	dst = append(dst, `,"type":`...)
-	dst = appendJSONString(dst, errorEventType(code))
-	dst = append(dst, `,"param":null,"code":`...)
-	dst = appendJSONString(dst, code)
-	return append(dst, "}}\n\n"...)
+func inName(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-_./:", c) >= 0 || c >= utf8.RuneSelf
 }
 
 func appendJSONString(dst []byte, s string) []byte {
@@ -201,13 +207,9 @@ func appendJSONString(dst []byte, s string) []byte {
 	return dst
 }
 
-func errorEventType(code string) string {
-	switch code {
-	case "invalid_request", "model_not_found", "previous_response_not_found", "request_crashes_engine":
-		return "invalid_request_error"
-	case "overloaded", "rate_limit_exceeded":
-		return "rate_limit_error"
-	default:
-		return "server_error"
-	}
+// missingMember reports whether an engine's error says that the request lacks
+// a member: llama.cpp answers so with a 500 under /v1/messages.
+func missingMember(body []byte) bool {
+	message := engineError(body).Message
+	return strings.HasPrefix(message, "'") && strings.HasSuffix(message, "' is required")
 }

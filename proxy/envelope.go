@@ -12,19 +12,6 @@ import (
 	"penstock/engine"
 )
 
-// API is one of the generating endpoints.
-type API uint8
-
-const (
-	APIChat        API = iota // /v1/chat/completions
-	APICompletions            // /v1/completions
-	APIEmbeddings             // /v1/embeddings
-)
-
-var apiNames = [...]string{"chat/completions", "completions", "embeddings"}
-
-func (a API) String() string { return apiNames[a] }
-
 // bytesPerToken makes a lower bound of a prompt's tokens from its bytes. It is
 // far above what any tokenizer reaches on text, so that without a tokenizer a
 // good request is never refused.
@@ -34,13 +21,23 @@ const bytesPerToken = 10
 // forwarded byte for byte. It holds no reference to the body.
 type Envelope struct {
 	API          API
-	Model        string
+	Model        string // "" where the body need not name one and does not
+	ModelFrom    int    // where the model's value stands in the body, quotes included
+	ModelTo      int
 	Stream       bool // "stream": true; any other value is the engine's to judge
 	IncludeUsage bool // stream_options.include_usage
-	MaxTokens    int  // max_completion_tokens, else max_tokens; 0 = not given
+	MaxTokens    int  // the API's bound on the answer; 0 = not given
 	N            int  // 0 = not given
 	Needs        engine.Capability
 	EarlierTurns bool // the conversation has been answered before
+	Several      bool // more than one prompt, each with an answer of its own
+
+	// BoundTo is the id of something that one engine holds and the request
+	// goes on from, of kind BoundKind.
+	BoundTo   string
+	BoundKind idKind
+	// KeepsID says that a later request may name this one's answer by its id.
+	KeepsID bool
 
 	// PromptBytes is a lower bound of the longest single prompt's text, without
 	// media; a token id counts as bytesPerToken.
@@ -87,16 +84,25 @@ type findings struct {
 	env           *Envelope
 	nameBytes     int // of all member names
 	model         []byte
+	modelEnd      int    // in the body
+	held          []byte // raw id of BoundTo
+	session       []byte // the same by another name
 	salt          []byte
 	ids           [bodyKeys][]byte
 	maxTokens     int
 	maxCompletion int
+	maxNew        int // what other APIs call it
+	several       int // n, where it is among the sampling parameters
 
 	tools, functions uint64 // canonical digests; 0 = none
+	system           uint64 // digest of what stands apart from the messages: instructions, system
 	opening          uint64 // of the messages so far
-	openingBytes     int    // how much it covers
+	openingBytes     int    // how much both cover
 	openingDone      bool   // the first user message has passed
 	users            int
+	lists            int  // of prompts, open at this point
+	texts, numbers   int  // entries of the outermost of them
+	seeking          bool // parts may be nested in the value at hand
 }
 
 var scanOptions = []jsontext.Options{jsontext.AllowInvalidUTF8(true)} // lone surrogate escapes are legal JSON; raw bytes are checked apart
@@ -105,7 +111,7 @@ var scanOptions = []jsontext.Options{jsontext.AllowInvalidUTF8(true)} // lone su
 // duplicate names, no invalid UTF-8, nesting of at most maxDepth. The error is
 // a *BadRequest and says what is wrong and where, never what the body holds.
 func (s *Scanner) Scan(path API, body []byte, env *Envelope) error {
-	*env = Envelope{API: path}
+	*env = Envelope{API: path, KeepsID: path == APIResponses} // kept unless the client says no
 	if err := checkEncoding(body); err != nil {
 		return err
 	}
@@ -182,17 +188,15 @@ func (s *Scanner) document(body []byte) error {
 	return nil
 }
 
-// memberNames are the top-level names that member reads.
-var memberNames = []string{
-	"model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n",
-	"messages", "prompt", "input", "tools", "functions", "response_format", "modalities",
-	"session_id", "conversation", "rid", "litellm_session_id", "metadata", "prompt_cache_key", "cache_salt",
-}
-
 // member reads the value of one top-level member. Longer than a screen: it is
 // the list of what the gateway reads.
 func (s *Scanner) member(name []byte) error {
 	env := s.env
+	if env.API != APICompletions && env.API != APIEmbeddings {
+		if read, err := s.ownMember(name); read {
+			return err
+		}
+	}
 	switch string(name) {
 	case "model":
 		return s.modelID()
@@ -233,7 +237,7 @@ func (s *Scanner) member(name []byte) error {
 	case "cache_salt":
 		return s.str(&s.salt)
 	}
-	if known := caseVariant(name); known != "" {
+	if known := caseVariant(env.API, name); known != "" {
 		return badRequest(known, "member %s differs from %q only in case, ends at byte %d", quoteName(name), known, s.dec.InputOffset())
 	}
 	return s.skip()
@@ -242,37 +246,17 @@ func (s *Scanner) member(name []byte) error {
 func (s *Scanner) modelID() error {
 	text := s.dec.PeekKind() == '"'
 	if err := s.str(&s.model); err != nil || text {
+		s.modelEnd = int(s.dec.InputOffset())
 		return err
 	}
 	return badRequest("model", "model is not a string")
-}
-
-// caseVariant is the name that an engine which ignores case would take name
-// for; "" if there is none. A second model must not be smuggled past the
-// gateway under another spelling.
-func caseVariant(name []byte) string {
-	plain := true
-	for _, c := range name {
-		if c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' {
-			plain = false
-			break
-		}
-	}
-	if plain {
-		return ""
-	}
-	for _, known := range memberNames {
-		if bytes.EqualFold(name, []byte(known)) {
-			return known
-		}
-	}
-	return ""
 }
 
 // finish turns what was seen into the rest of the envelope.
 func (s *Scanner) finish() error {
 	env := s.env
 	switch id := s.word(s.model); {
+	case s.model == nil && !env.API.namesModel():
 	case s.model == nil:
 		return badRequest("model", "model is missing")
 	case len(id) == 0:
@@ -281,9 +265,21 @@ func (s *Scanner) finish() error {
 		return badRequest("model", "model is longer than %d bytes", maxModelBytes)
 	default:
 		env.Model = s.intern(id)
+		env.ModelFrom, env.ModelTo = s.modelEnd-len(s.model), s.modelEnd
 	}
-	if env.MaxTokens = s.maxCompletion; env.MaxTokens == 0 {
-		env.MaxTokens = s.maxTokens
+	if s.held == nil {
+		s.held = s.session
+	}
+	if s.held != nil {
+		env.BoundTo = string(s.word(s.held))
+	}
+	for _, n := range [...]int{s.maxNew, s.maxTokens, s.maxCompletion} {
+		if n > 0 {
+			env.MaxTokens = n
+		}
+	}
+	if env.N == 0 {
+		env.N = s.several
 	}
 	if env.API == APIEmbeddings {
 		env.Needs |= engine.Embeddings
@@ -295,6 +291,9 @@ func (s *Scanner) finish() error {
 	if env.HasOpening = s.openingBytes > 0; env.HasOpening {
 		tools := mix(s.tools, s.functions)
 		env.Opening = mix(mix(uint64(env.API), tools), s.opening)
+		if s.system != 0 {
+			env.Opening = mix(env.Opening, s.system)
+		}
 	}
 	return nil
 }

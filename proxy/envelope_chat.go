@@ -15,8 +15,20 @@ type message struct {
 	covers    int    // how much digest covers; 0 = an empty message
 }
 
-// messages reads the turns of a conversation. A value of another type is the
-// engine's to judge.
+// chatMember reads what only chat/completions has.
+func (s *Scanner) chatMember(name []byte) (read bool, err error) {
+	switch string(name) {
+	case "store", "reasoning_control":
+		var keeps bool
+		err = s.boolean(&keeps)
+		s.env.KeepsID = s.env.KeepsID || keeps
+		return true, err
+	}
+	return false, nil
+}
+
+// messages reads the turns of a conversation, or of several in a batch. A
+// value of another type is the engine's to judge.
 func (s *Scanner) messages() error {
 	if s.dec.PeekKind() != '[' || s.env.API == APICompletions {
 		return s.skip()
@@ -26,9 +38,13 @@ func (s *Scanner) messages() error {
 	}
 	for s.more(']') {
 		var err error
-		if s.dec.PeekKind() == '{' {
+		switch s.dec.PeekKind() {
+		case '{':
 			err = s.message()
-		} else {
+		case '[':
+			s.env.Several = true
+			err = s.messages()
+		default:
 			err = s.skip()
 		}
 		if err != nil {
@@ -88,7 +104,7 @@ func (s *Scanner) turn(m *message) {
 	case "assistant", "tool", "function":
 		env.EarlierTurns = true
 	}
-	opens := tag != 0 && !s.openingDone && env.API == APIChat
+	opens := tag != 0 && !s.openingDone && env.API.conversation()
 	if m.content != nil {
 		if opens {
 			s.text.Reset()
@@ -112,7 +128,7 @@ func (s *Scanner) turn(m *message) {
 // parts reads content given as a list. Its text has the digest it would have
 // as one string; other parts stand in it behind a byte that no text has.
 func (s *Scanner) parts(m *message) error {
-	hash := !s.openingDone && s.env.API == APIChat
+	hash := !s.openingDone && s.env.API.conversation()
 	s.text.Reset()
 	if err := s.step(); err != nil {
 		return err
@@ -184,12 +200,16 @@ func (s *Scanner) part(m *message, hash bool) error {
 }
 
 // partMember reads a member of a part that is neither its type nor its text.
+// What a tool gave back may hold parts of its own.
 func (s *Scanner) partMember(p *part, rawName []byte, hash bool) error {
-	if !hash {
+	nested := s.env.API == APIMessages && s.dec.PeekKind() == '[' && string(s.word(rawName)) == "content"
+	if !hash && !nested {
 		return s.skip()
 	}
 	name := s.hashString(rawName)
+	s.seeking = nested
 	value, err := s.canonical()
+	s.seeking = false
 	p.rest += mix(name, value)
 	return err
 }
@@ -231,7 +251,7 @@ func partNeeds(name []byte) engine.Capability {
 // toolList reads tools or functions: a list with an entry needs an engine
 // that knows tools. The digest of an empty list is that of none.
 func (s *Scanner) toolList(digest *uint64) error {
-	if s.dec.PeekKind() != '[' || s.env.API != APIChat {
+	if s.dec.PeekKind() != '[' || !s.env.API.conversation() {
 		return s.skip()
 	}
 	if err := s.step(); err != nil {

@@ -394,7 +394,7 @@ func FuzzEnvelope(f *testing.F) {
 	f.Add(uint8(0), []byte(`{"model":"m","messages":[{"role":"user","content":["a",{"text":"b\ud83d\ude42"},{"image_url":{"url":"\/\/"}}]}],"tools":[{"b":1,"a":[]}]}`))
 	var s Scanner
 	f.Fuzz(func(t *testing.T, path uint8, body []byte) {
-		api := API(path % 3)
+		api := API(path % uint8(APIForm)) // all that are JSON, but the last
 		kept := string(body)
 		var env Envelope
 		err := s.Scan(api, body, &env)
@@ -423,8 +423,14 @@ func checkAgainstStandardLibrary(t *testing.T, s *Scanner, api API, body []byte,
 		t.Fatalf("accepted, but encoding/json says %v", err)
 	}
 	stream, _ := whole["stream"].(bool)
-	if whole["model"] != env.Model || stream != env.Stream {
+	if model, _ := whole["model"].(string); model != env.Model || stream != env.Stream {
 		t.Fatalf("model %q stream %v, encoding/json says %v and %v", env.Model, env.Stream, whole["model"], whole["stream"])
+	}
+	if env.Model != "" {
+		var model string
+		if at := body[env.ModelFrom:env.ModelTo]; json.Unmarshal(at, &model) != nil || model != env.Model {
+			t.Fatalf("the model stands at %d to %d, where %q is", env.ModelFrom, env.ModelTo, at)
+		}
 	}
 	again, err := json.MarshalIndent(whole, " ", "\t")
 	if err != nil {
@@ -434,6 +440,7 @@ func checkAgainstStandardLibrary(t *testing.T, s *Scanner, api API, body []byte,
 	if err := s.Scan(api, again, &env2); err != nil {
 		t.Fatalf("written anew: %v", err)
 	}
+	env.ModelFrom, env.ModelTo, env2.ModelFrom, env2.ModelTo = 0, 0, 0, 0
 	if env != env2 {
 		t.Fatalf("%+v\nwritten anew: %+v", env, env2)
 	}

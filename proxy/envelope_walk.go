@@ -151,6 +151,14 @@ func (s *Scanner) integer(dst *int) error {
 	return err
 }
 
+// largest stores a value as integer does, if it is more than what is there.
+func (s *Scanner) largest(dst *int) error {
+	n := 0
+	err := s.integer(&n)
+	*dst = max(*dst, n)
+	return err
+}
+
 // word is the content of a short raw string, unescaped; a long one with
 // escapes is cut at len(s.short). The bytes last until the next call.
 func (s *Scanner) word(raw []byte) []byte {

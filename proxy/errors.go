@@ -2,10 +2,13 @@ package proxy
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"time"
 
+	"penstock/protect"
 	"penstock/selector"
 )
 
@@ -18,9 +21,11 @@ type apiError struct {
 	message    string
 	param      string
 	retryAfter int    // seconds, 0 = none
+	advised    advice // the engine's own, beside retryAfter
 	reason     string // x-penstock-reason of a shed; "" = the code
 	allow      string // of a 405
 	close      bool   // the connection cannot be used further
+	answered   bool   // it has been sent
 }
 
 func (e *apiError) Error() string { return e.message }
@@ -46,22 +51,17 @@ func retrySoon() int { return 2 + rand.IntN(4) + 1 }
 // retryNoEngine is Retry-After where nothing can serve at all.
 const retryNoEngine = 5
 
-// write sends the error. Headers that name the request are set by the caller.
-func (e *apiError) write(w http.ResponseWriter) {
-	body := make([]byte, 0, 256)
-	body = append(body, `{"error":{"message":`...)
-	body = appendJSONString(body, e.message)
-	body = append(body, `,"type":`...)
-	body = appendJSONString(body, errorType(e.status))
-	body = append(body, `,"param":`...)
-	if e.param == "" {
-		body = append(body, "null"...)
-	} else {
-		body = appendJSONString(body, e.param)
+// write sends the error in the form of the API that was called. Headers that
+// name the request are set by the caller.
+func (e *apiError) write(w http.ResponseWriter, s shape) {
+	id := ""
+	if v := w.Header()["X-Request-Id"]; len(v) > 0 {
+		id = v[0]
 	}
-	body = append(body, `,"code":`...)
-	body = appendJSONString(body, e.code)
-	body = append(body, "}}\n"...)
+	if s == shapeAnthropic {
+		w.Header()["Request-Id"] = w.Header()["X-Request-Id"]
+	}
+	body := append(s.appendError(make([]byte, 0, 256), e, id), '\n')
 	h := w.Header()
 	h["Content-Type"] = jsonType
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
@@ -73,8 +73,12 @@ func (e *apiError) write(w http.ResponseWriter) {
 	if e.retryAfter > 0 {
 		h["Retry-After"] = []string{strconv.Itoa(e.retryAfter)}
 	}
+	e.advised.write(h)
 	if e.allow != "" {
 		h["Allow"] = []string{e.allow}
+	}
+	if e.status == http.StatusUnauthorized {
+		h["Www-Authenticate"] = wantBearer
 	}
 	if e.close {
 		h["Connection"] = []string{"close"}
@@ -83,11 +87,42 @@ func (e *apiError) write(w http.ResponseWriter) {
 	w.Write(body)
 }
 
-var jsonType = []string{"application/json"}
+var (
+	jsonType   = []string{"application/json"}
+	wantBearer = []string{"Bearer"}
+)
 
 func errNotFound(path string) *apiError {
 	return &apiError{status: http.StatusNotFound, code: "invalid_request",
-		message: "unknown path " + quoteName(path) + "; this gateway serves /v1/chat/completions, /v1/completions, /v1/embeddings and /v1/models"}
+		message: "unknown path " + quoteName(path) + "; this gateway serves the inference paths of the OpenAI and Anthropic APIs and the engines' own, and no others of theirs"}
+}
+
+// errNoTenant is for a request without a key, or (given) with one that nobody
+// has. It says nothing of the key.
+func errNoTenant(given bool) *apiError {
+	message := "this gateway wants an API key, as Authorization: Bearer KEY or x-api-key: KEY"
+	if given {
+		message = "the API key is not known here"
+	}
+	return &apiError{status: http.StatusUnauthorized, code: "invalid_api_key", message: message}
+}
+
+// errLimited is for a request beyond its tenant's rate. SDKs obey a wait of 1
+// to 60 s; one that takes longer is asked to come by in between.
+func errLimited(by protect.Spent, wait time.Duration) *apiError {
+	message := "more requests per second than this API key may send"
+	if by == protect.SpentTokens {
+		message = "more tokens per minute than this API key may use"
+	}
+	return &apiError{status: http.StatusTooManyRequests, code: "rate_limit_exceeded", reason: "rate_limit_exceeded", message: message,
+		retryAfter: int(min(max(math.Ceil(wait.Seconds()), 1), 60))}
+}
+
+// errDeadly is for a request that has made two engines reset their
+// connections: SDKs do not repeat a 422.
+func errDeadly() *apiError {
+	return &apiError{status: http.StatusUnprocessableEntity, code: "request_crashes_engine",
+		message: "engines broke off without an answer when they were given this request; it is not sent to another one for a minute"}
 }
 
 func errMethod(allow string) *apiError {
@@ -132,9 +167,22 @@ func errRefused(r *selector.Refusal) *apiError {
 	case selector.AllFull:
 		return &apiError{status: http.StatusTooManyRequests, code: "overloaded", reason: selector.AllFull.String(),
 			message: "all engines of the model " + quoteName(r.Model) + " are at their in-flight limit", retryAfter: retrySoon()}
+	case selector.HolderOut:
+		return unavailable("no_healthy_engine", "the engine that holds what the request names is out of service")
 	default:
 		return unavailable("no_healthy_engine", "no engine of the model "+quoteName(r.Model)+" is in service")
 	}
+}
+
+// errNoModel is for a request that names no model where none is known that it
+// could mean; told says that none will be, as things are configured.
+func errNoModel(need selector.Need, told bool) *apiError {
+	if told && need.Caps != 0 && need.Require == "" {
+		return &apiError{status: http.StatusBadRequest, code: "capability_not_available",
+			message: "no engine here can do " + need.Caps.String() + ", which the request needs"}
+	}
+	return &apiError{status: http.StatusServiceUnavailable, code: "no_healthy_engine", retryAfter: retryNoEngine,
+		message: "the request names no model, and no engine that could be meant is known yet"}
 }
 
 // satisfying narrows "engine" to those that the request's labels allow.
@@ -146,13 +194,20 @@ func satisfying(r *selector.Refusal) string {
 }
 
 // errFailed is what the client is told of a last attempt that failed before
-// any content. status is the engine's, where it gave one.
-func errFailed(c Cause, status, retryAfter int) *apiError {
+// any content. status is the engine's, where it gave one, and so is what it
+// said about trying again.
+func errFailed(c Cause, status int, advised advice) *apiError {
+	e := failed(c, status, advised.seconds)
+	e.advised = advised
+	return e
+}
+
+func failed(c Cause, status, retryAfter int) *apiError {
 	bad := func(message string) *apiError {
 		return &apiError{status: http.StatusBadGateway, code: "engine_error", message: message}
 	}
 	switch c {
-	case CauseDial:
+	case CauseDial, CauseRefusedStream:
 		return &apiError{status: http.StatusServiceUnavailable, code: "no_healthy_engine",
 			message: "no engine could be reached", retryAfter: retryNoEngine}
 	case CauseHeaderTimeout, CauseContentTimeout, CauseDeadline:

@@ -1,13 +1,13 @@
 package proxy
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 
 	"penstock/engine"
+	"penstock/protect"
 	"penstock/selector"
 )
 
@@ -19,85 +19,133 @@ type exchange struct {
 	w       http.ResponseWriter
 	rc      *http.ResponseController
 	r       *http.Request
-	ctx     context.Context // ends with the client, the watchdog or the drain
+	halt    *halt // ends with the client, the watchdog or the drain
 	arrived time.Time
 
-	id      [1]string
-	api     API
-	env     Envelope
-	scanner Scanner
-	source  KeySource
-	class   selector.Class
-	ask     selector.Ask
-	pick    selector.Decision
-	record  *selector.Record
-	body    *body
+	id       [1]string
+	tenant   *tenant // never nil while in use
+	priority protect.Priority
+	meter    meter
+	hasher   keyHasher
+	ep       *endpoint
+	path     string // of the request: ep.path, with the id in its place
+	named    string // the id in the path
+	shape    shape
+	query    string // what the engine sees of it
+	alias    string // the name that the client has for the model, where it is an alias
+	env      Envelope
+	scanner  *Scanner // while the request is read; a stream does not hold it
+	source   KeySource
+	class    selector.Class
+	ask      selector.Ask
+	holder   selector.Holder // the one engine that can serve it, for requests that name what it holds
+	pick     selector.Decision
+	gate     *gate         // nil: no model is named
+	turn     chan turn     // while it waits for a place; stays
+	waited   time.Time     // since when; zero: not yet
+	queued   time.Duration // spent in the queue so far
+	paid     bool          // the retry budget pays for the attempt at hand
+	record   *selector.Record
+	body     *body
 
-	dog    watchdog
-	reader eventReader
-	answer answer
-	held   []byte // events before the first content; also a whole answer
-	status int    // what the client was sent, 0 = nothing yet
-	code   string // error code, where the gateway answered by itself
-	abort  bool   // the client must see an unclean end
+	dog     watchdog
+	expect  firstWait
+	reader  eventReader
+	answer  answer
+	learned bool   // the answer's id is remembered
+	edited  []byte // events or an answer with the alias in the model's place
+	renamer renamer
+	held    []byte // events before the first content; also a whole answer
+	status  int    // what the client was sent, 0 = nothing yet
+	code    string // error code, where the gateway answered by itself
+	abort   bool   // the client must see an unclean end
 
-	engine     string // of the latest attempt
+	guard      *guard        // of the attempt's engine
+	trial      *engine.Trial // nil but where its breaker is half open
+	load       int           // class of the request, for comparison among engines
+	crashes    bool          // it has reset two engines
+	engine     string        // of the latest attempt
 	attempts   int
 	inEngines  time.Duration // spent in attempts
 	sentAt     time.Time     // of the attempt at hand
 	firstAt    time.Time     // of the first content
 	lastAt     time.Time     // of the latest content
 	armed      time.Time     // when the write deadline was last moved
+	cold       bool          // the attempt at hand is the first on its connection
+	streamed   bool          // its answer is a stream
 	fault      engineAnswer  // what an engine answered instead of an answer
 	headerVals [3]string
 	line       []byte // of the access log
-	out        int64  // body bytes sent to the client
+	in, out    int64  // body bytes from and to the client
 }
 
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 
 // reset empties an exchange for its pool. Buffers stay, references go.
 func (x *exchange) reset() {
-	x.h, x.set, x.w, x.rc, x.r, x.ctx, x.record, x.body = nil, nil, nil, nil, nil, nil, nil, nil
+	x.h, x.set, x.w, x.rc, x.r, x.halt, x.record, x.body, x.tenant = nil, nil, nil, nil, nil, nil, nil, nil, nil
+	x.meter.reset()
+	x.ep, x.path, x.named, x.query, x.alias, x.holder = nil, "", "", "", "", selector.Holder{}
 	x.env, x.class, x.ask = Envelope{}, selector.Class{}, selector.Ask{}
-	x.status, x.code, x.abort, x.engine, x.attempts, x.inEngines, x.out = 0, "", false, "", 0, 0, 0
+	x.guard, x.trial, x.crashes = nil, nil, false
+	x.cold, x.streamed = false, false
+	x.learned, x.gate, x.waited, x.paid = false, nil, time.Time{}, false
+	x.status, x.code, x.abort, x.engine, x.attempts, x.inEngines, x.queued, x.in, x.out = 0, "", false, "", 0, 0, 0, 0, 0
 	x.firstAt, x.lastAt, x.armed = time.Time{}, time.Time{}, time.Time{}
 	x.fault = engineAnswer{}
 	x.answer.Reset()
 	if x.held = x.held[:0]; cap(x.held) > keepBufferBytes {
 		x.held = nil
 	}
+	if x.edited = x.edited[:0]; cap(x.edited) > keepBufferBytes {
+		x.edited = nil
+	}
+}
+
+// freeBody lets go of the request's body: at the end, or when content has gone
+// to the client and no other attempt can follow. A stream lasts, and its prompt
+// need not be held for as long.
+func (x *exchange) freeBody() {
+	if x.body != nil {
+		x.body.free()
+		x.body = nil
+	}
 }
 
 // engineAnswer is a response that is not a success, kept until it is clear
 // whether the client gets it.
 type engineAnswer struct {
-	status     int
-	header     http.Header // nil: an error event under a 200, only message and code
-	body       []byte
-	retryAfter int
-	message    string
-	code       string
-	param      string
+	status  int
+	header  http.Header // nil: an error event under a 200, only message and code
+	body    []byte
+	advice  advice
+	message string
+	code    string
+	param   string
 }
 
 // attemptOn picks up the lease's engine, sends the request and relays the
 // answer. What it returns says how it ended; everything the client was sent
 // is in x.
 func (x *exchange) attemptOn(e *engine.Engine, fresh bool) attemptFacts {
-	x.fault = engineAnswer{}
-	in, failed := x.h.client.send(x.ctx, &outgoing{engine: e, path: apiPaths[x.api],
-		header: engineHeader(x.r.Header, x.id[:]), body: x.body, fresh: fresh})
+	x.fault, x.cold, x.streamed = engineAnswer{}, false, false
+	in, failed := x.h.client.send(x.halt, &outgoing{engine: e, method: x.ep.method, path: x.path, query: x.query,
+		header: x.engineHeader(e), body: x.body, fresh: fresh, once: !x.harmless()})
 	if failed != nil {
-		if x.ctx.Err() != nil {
-			return attemptFacts{End: x.endOfContext(endHeaderTimeout), BodySent: failed.bodySent}
+		if x.halt.ended() {
+			return attemptFacts{End: x.endOfHalt(endHeaderTimeout), BodySent: failed.bodySent}
+		}
+		if x.halt.wasCut() {
+			return attemptFacts{End: endHeaderTimeout, BodySent: failed.bodySent}
 		}
 		return attemptFacts{End: failed.end, Reused: failed.reused, BodySent: failed.bodySent}
 	}
 	defer in.body.Close()
+	x.cold = in.cold
 	facts := x.receive(e, in)
 	facts.BodySent = true
 	facts.Committed = !x.firstAt.IsZero()
+	facts.OurKey = e.Authorization() != nil && !e.PassCredentials
 	return facts
 }
 
@@ -111,9 +159,11 @@ func (x *exchange) receive(e *engine.Engine, in *incoming) attemptFacts {
 		return attemptFacts{End: endBadAnswer}
 	case kind == "text/event-stream":
 		return attemptFacts{End: x.relayStream(e, in), Status: x.fault.status}
-	case strings.HasPrefix(kind, "text/"): // a page, or an error in words, under a 200
-		return attemptFacts{End: endBadAnswer}
-	case kind == "application/json" || kind == "":
+	case in.status == http.StatusNoContent && x.ep.empty:
+		return attemptFacts{End: x.relayEmpty(in)}
+	case strings.HasPrefix(kind, "text/") && (x.ep.answer != answerTranscript || kind == "text/html"):
+		return attemptFacts{End: endBadAnswer} // a page, or an error in words, under a 200
+	case isJSON(in.header):
 		return attemptFacts{End: x.relayWhole(e, in), Status: x.fault.status}
 	default:
 		return attemptFacts{End: x.relayRaw(e, in)}
@@ -127,10 +177,10 @@ func encoded(h http.Header) bool {
 	return v != "" && v != "identity"
 }
 
-// endOfContext says why the exchange's context ended; timeout is what the
-// content limit means at this point.
-func (x *exchange) endOfContext(timeout attemptEnd) attemptEnd {
-	switch context.Cause(x.ctx) {
+// endOfHalt says why the exchange was halted; timeout is what the content
+// limit means at this point.
+func (x *exchange) endOfHalt(timeout attemptEnd) attemptEnd {
+	switch x.halt.reason() {
 	case errContentTimeout:
 		return timeout
 	case errStalled:
@@ -144,8 +194,11 @@ func (x *exchange) endOfContext(timeout attemptEnd) attemptEnd {
 
 // brokenEnd says how a body ended that could not be read to its end.
 func (x *exchange) brokenEnd() attemptEnd {
-	if x.ctx.Err() != nil {
-		return x.endOfContext(endContentTimeout)
+	if x.halt.ended() {
+		return x.endOfHalt(endContentTimeout)
+	}
+	if x.halt.wasCut() {
+		return endContentTimeout
 	}
 	return endBroken
 }
@@ -161,13 +214,17 @@ func (x *exchange) header(in *incoming) http.Header {
 func (x *exchange) ours() {
 	h := x.w.Header()
 	h["X-Request-Id"] = x.id[:]
+	if x.shape == shapeAnthropic {
+		h["Request-Id"] = x.id[:]
+	}
 	if x.attempts > 0 {
 		x.headerVals = [3]string{x.engine, digits[min(x.attempts, len(digits)-1)], x.source.String()}
 		h["X-Penstock-Engine"] = x.headerVals[0:1]
 		h["X-Penstock-Attempts"] = x.headerVals[1:2]
 		h["X-Penstock-Affinity"] = x.headerVals[2:3]
 	}
-	if x.r.ProtoMajor == 1 && (x.h.draining.Load() || x.ctx.Err() != nil) {
+	x.meter.tell(h)
+	if x.r.ProtoMajor == 1 && (x.h.draining.Load() || x.h.gates.strain.Level() >= protect.CloseIdle || x.r.Context().Err() != nil) {
 		h["Connection"] = closeConnection
 	}
 }

@@ -8,19 +8,23 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"penstock/engine"
 	"penstock/protect"
 	"penstock/selector"
 )
 
 // settings are what a reload may change, swapped whole.
 type settings struct {
-	limits Config
-	keyer  selector.Keyer
+	limits  Config
+	tenants *tenants
+	aliases map[string]string // what clients ask for -> what engines serve
+	listed  []Alias           // the same, sorted by name
 }
 
 // Handler serves the client side: the inference API, the model list and the
@@ -32,32 +36,71 @@ type Handler struct {
 	log      *slog.Logger
 	access   io.Writer // one line per request, while log is at info
 	metrics  *metrics
+	version  string
 	set      atomic.Pointer[settings]
 	draining atomic.Bool
+
+	gates     *gates
+	guards    *guards
+	names     aliasNames
+	searching chan struct{} // a place for each search for an id
 }
 
 // Options are what a Handler is made of.
 type Options struct {
 	Selector *selector.Selector
+	Fleet    *engine.Fleet // that Guard looks at; nil: nobody calls Guard
 	Limits   Config
-	HashKey  string          // routing.hash_key, "" = the fixed one
+	HashKey  string         // routing.hash_key, "" = the fixed one
+	Tenants  []TenantConfig // none: everybody may come in
+	Aliases  []Alias
+	Version  string          // of the program, for /version
 	Memory   *protect.Memory // of all request bodies together
 	Log      *slog.Logger
-	Access   io.Writer             // takes one JSON line per request in one Write; nil: none
-	Registry prometheus.Registerer // nil: no metrics page
+
+	MemoryLimit int64                 // bytes that the process may use; 0 = not known
+	Access      io.Writer             // takes one JSON line per request in one Write; nil: none
+	Registry    prometheus.Registerer // nil: no metrics page
+
+	// Connecting, if not nil, is called with an engine's address before each
+	// connection to it, which waits: the demo puts distance there.
+	Connecting func(address string)
 }
 
 // New returns a handler.
 func New(o Options) *Handler {
-	h := &Handler{selector: o.Selector, client: newTransportClient(), memory: o.Memory, log: o.Log, access: o.Access}
-	h.metrics = newMetrics(o.Registry, o.Memory)
-	h.Apply(o.Limits, o.HashKey)
+	h := &Handler{selector: o.Selector, client: newClients(o.Connecting), memory: o.Memory, log: o.Log, access: o.Access,
+		version: o.Version, searching: make(chan struct{}, searchAtOnce)}
+	h.gates = newGates(h)
+	h.gates.memory = o.MemoryLimit
+	h.metrics = newMetrics(o.Registry, o.Memory, h.gates)
+	h.metrics.conns = newConnMetrics(o.Registry, o.Log)
+	h.guards = newGuards(o.Fleet, h.client, o.Memory, o.Log, o.Registry)
+	h.Apply(o.Limits, o.HashKey, o.Tenants, o.Aliases)
 	return h
 }
 
-// Apply installs new limits and affinity secret for requests that come after it.
-func (h *Handler) Apply(limits Config, hashKey string) {
-	h.set.Store(&settings{limits: limits, keyer: selector.NewKeyer(hashKey, "")})
+// Guard watches over the engines until ctx ends: which are frozen, silent or
+// slow, which of those that are out have recovered.
+func (h *Handler) Guard(ctx context.Context) error { return h.guards.Run(ctx) }
+
+// Apply installs new limits, affinity secret, tenants and aliases for requests
+// that come after it. A tenant that keeps its name keeps what it has used of
+// its limits. One call at a time.
+func (h *Handler) Apply(limits Config, hashKey string, list []TenantConfig, aliases []Alias) {
+	var old *tenants
+	if set := h.set.Load(); set != nil {
+		old = set.tenants
+	}
+	next := &settings{limits: limits, tenants: newTenants(list, hashKey, h.metrics, old, time.Now())}
+	next.setAliases(aliases)
+	h.set.Store(next)
+}
+
+// Run looks after the requests that wait for engines, until ctx ends.
+func (h *Handler) Run(ctx context.Context) error {
+	h.gates.run(ctx.Done())
+	return ctx.Err()
 }
 
 // Drain makes readiness fail while requests are still served.
@@ -67,13 +110,11 @@ func (h *Handler) Drain() { h.draining.Store(true) }
 func (h *Handler) Ready() bool { return !h.draining.Load() && h.selector.AnyReady() }
 
 // CloseIdle drops idle engine connections, after an engine's address changed.
-func (h *Handler) CloseIdle() {
-	if c, ok := h.client.(interface{ CloseIdle() }); ok {
-		c.CloseIdle()
-	}
-}
+func (h *Handler) CloseIdle() { h.client.closeIdle() }
 
-var apiPaths = [...]string{APIChat: "/v1/chat/completions", APICompletions: "/v1/completions", APIEmbeddings: "/v1/embeddings"}
+// ForgetAddresses drops what is kept for engines' addresses (the host of their
+// URL) that keep does not name.
+func (h *Handler) ForgetAddresses(keep func(address string) bool) { h.client.forget(keep) }
 
 // ServeHTTP routes by the path table and nothing else: not by Host, query or
 // an absolute request URI.
@@ -83,24 +124,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch path := r.URL.Path; path {
-	case "/v1/chat/completions":
-		h.infer(w, r, APIChat)
-	case "/v1/completions":
-		h.infer(w, r, APICompletions)
-	case "/v1/embeddings":
-		h.infer(w, r, APIEmbeddings)
 	case "/v1/models":
-		h.get(w, r, h.listModels)
+		h.get(w, r, h.models)
 	case "/livez":
 		h.get(w, r, h.live)
-	case "/health", "/readyz":
+	case "/health", "/v1/health", "/readyz":
 		h.get(w, r, h.ready)
+	case "/version", "/load":
+		h.get(w, r, h.about)
 	default:
-		if id, ok := strings.CutPrefix(path, "/v1/models/"); ok && id != "" {
-			h.get(w, r, h.oneModel)
-			return
-		}
-		h.answer(w, r, errNotFound(path))
+		h.infer(w, r, path)
 	}
 }
 
@@ -127,7 +160,7 @@ func checkHead(r *http.Request) *apiError {
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request, e *apiError) {
 	w.Header()["X-Request-Id"] = []string{requestIDOf(r.Header)}
 	h.metrics.refused(e.status)
-	e.write(w)
+	e.write(w, shapeOf(r.URL.Path))
 }
 
 func (h *Handler) get(w http.ResponseWriter, r *http.Request, serve http.HandlerFunc) {
@@ -138,20 +171,49 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request, serve http.Handler
 	serve(w, r)
 }
 
-// infer is one request to an engine.
-func (h *Handler) infer(w http.ResponseWriter, r *http.Request, api API) {
-	if r.Method != http.MethodPost {
-		h.answer(w, r, errMethod("POST"))
+// infer is one request to an engine, if its path and method are in the table.
+// Its frame lies under every stream for as long as that lasts: what is needed
+// for a moment is in functions of its own.
+func (h *Handler) infer(w http.ResponseWriter, r *http.Request, path string) {
+	ep, id := h.endpoint(w, r, path)
+	if ep == nil {
 		return
 	}
-	x := exchanges.Get().(*exchange)
-	x.h, x.set, x.w, x.r, x.api, x.arrived = h, h.set.Load(), w, r, api, time.Now()
-	x.rc = http.NewResponseController(w)
-	x.id[0] = requestIDOf(r.Header)
+	x := h.begin(w, r, path, ep, id)
 	defer h.contain(x)
 	if x.run() {
 		panic(http.ErrAbortHandler) // an unclean end, on HTTP/1.1 and h2 alike
 	}
+}
+
+// endpoint finds the row of the table, and the id in the path. Without one the
+// request has been answered.
+func (h *Handler) endpoint(w http.ResponseWriter, r *http.Request, path string) (ep *endpoint, id string) {
+	methods, id := endpointsOf(path)
+	for _, m := range methods {
+		if m.method == r.Method {
+			return m, id
+		}
+	}
+	switch {
+	case methods != nil:
+		h.answer(w, r, errMethod(allowed(methods)))
+	case strings.HasPrefix(path, "/v1/models/") && path != "/v1/models/":
+		h.get(w, r, h.models)
+	default:
+		h.answer(w, r, errNotFound(path))
+	}
+	return nil, ""
+}
+
+// begin takes an exchange from the pool.
+func (h *Handler) begin(w http.ResponseWriter, r *http.Request, path string, ep *endpoint, id string) *exchange {
+	x := exchanges.Get().(*exchange)
+	x.h, x.set, x.w, x.r, x.ep, x.path, x.named, x.shape, x.arrived = h, h.set.Load(), w, r, ep, path, id, shapeOf(path), time.Now()
+	x.tenant, x.priority = x.set.tenants.none, x.set.tenants.none.unasked
+	x.rc = http.NewResponseController(w)
+	x.id[0] = requestIDOf(r.Header)
+	return x
 }
 
 // contain keeps a panic to its request: 500 before the commit, an unclean end
@@ -165,6 +227,7 @@ func (h *Handler) contain(x *exchange) {
 		panic(p)
 	}
 	h.metrics.panics.Inc()
+	x.guardPanics()
 	h.log.Error("panic", "request_id", x.id[0], "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	if x.status != 0 {
 		panic(http.ErrAbortHandler)
@@ -172,32 +235,36 @@ func (h *Handler) contain(x *exchange) {
 	x.fail(&apiError{status: http.StatusInternalServerError, code: "engine_error", message: "the gateway failed on this request", close: true})
 }
 
+// scanners are apart from exchanges: they are large, and needed for a moment.
+var scanners = sync.Pool{New: func() any { return new(Scanner) }}
+
 // run carries the exchange from the body to the accounting and returns it to
 // its pool. True means that the connection has to end uncleanly.
 func (x *exchange) run() (abort bool) {
-	x.h.metrics.running.Inc()
-	defer x.h.metrics.running.Dec()
-	var cancel context.CancelCauseFunc
-	if conn := connOf(x.r); conn != nil {
-		x.ctx, cancel = x.r.Context(), conn.endFunc
+	x.h.metrics.running.Add(1)
+	defer x.h.metrics.running.Add(-1)
+	conn := connOf(x.r)
+	var end func() bool
+	if x.halt, end = haltOf(x.r.Context(), conn); end != nil {
+		defer end()
+	} else {
 		conn.busy.Store(true)
 		defer conn.busy.Store(false)
-	} else {
-		x.ctx, cancel = context.WithCancelCause(x.r.Context())
-		defer cancel(nil)
 	}
 	outcome := OutcomeClient
-	if fault := x.admit(); fault != nil {
+	x.scanner = scanners.Get().(*Scanner)
+	fault := x.admit()
+	scanners.Put(x.scanner)
+	x.scanner = nil
+	if fault != nil {
 		outcome = x.refused(fault)
 	} else {
-		x.dog.start(cancel, x.set.limits.FirstContent, &errContentTimeout)
+		x.dog.start(&x.expect, x.expect.start(x.halt, x.set.limits.FirstContent), &errContentTimeout)
 		outcome = x.attemptAll()
 		x.dog.stop()
 	}
 	x.account(outcome)
-	if x.body != nil {
-		x.body.free()
-	}
+	x.freeBody()
 	if abort = x.abort; x.status != 0 && !abort {
 		x.arm(time.Now()) // for what net/http still has to write
 	}
@@ -209,22 +276,22 @@ func (x *exchange) run() (abort bool) {
 
 // fail answers with an error of the gateway's own, if nothing was sent yet.
 func (x *exchange) fail(e *apiError) {
-	if e == errAnswered {
-		x.status, x.code = http.StatusRequestEntityTooLarge, "invalid_request"
+	if e.answered {
+		x.status, x.code = e.status, e.code
 		return
 	}
 	clear(x.w.Header()) // an engine's headers may be there already
 	x.ours()
 	x.arm(time.Now())
 	x.status, x.code = e.status, e.code
-	e.write(x.w)
+	e.write(x.w, x.shape)
 }
 
 // refused answers a request that went to no engine and says what that counts as.
 func (x *exchange) refused(e *apiError) Outcome {
 	x.fail(e)
 	switch {
-	case x.ctx.Err() != nil && x.r.Context().Err() != nil:
+	case x.r.Context().Err() != nil:
 		return OutcomeGone
 	case e.status >= 500 || e.status == http.StatusTooManyRequests:
 		if e.reason != "" {
@@ -234,66 +301,4 @@ func (x *exchange) refused(e *apiError) Outcome {
 	default:
 		return OutcomeClient
 	}
-}
-
-// admit reads the request and resolves its class: steps 3 to 5 of DESIGN.md 4.
-func (x *exchange) admit() *apiError {
-	reader := bodyReader{limit: x.set.limits.Body, wait: x.set.limits.BodyRead, memory: x.h.memory, rc: x.rc, dog: &x.dog}
-	x.ours() // reader answers a body that is too large by itself
-	var fault *apiError
-	if x.body, fault = reader.read(x.w, x.r); fault != nil {
-		return fault
-	}
-	if err := x.scanner.Scan(x.api, x.body.bytes, &x.env); err != nil {
-		return errBadRequest(err)
-	}
-	require, err := parseRequire(x.r.Header)
-	if err == nil {
-		err = checkPriority(x.r.Header)
-	}
-	if err != nil {
-		return errBadRequest(err)
-	}
-	need := selector.Need{Caps: x.env.Needs, Context: x.env.MinTokens(), Require: require}
-	class, refusal := x.h.selector.Resolve(x.env.Model, need, x.arrived)
-	if refusal != nil {
-		return errRefused(refusal)
-	}
-	x.class = class
-	x.keyed()
-	return nil
-}
-
-// keyed finds the affinity key.
-func (x *exchange) keyed() {
-	id, source, unfit := affinityKey(x.r.Header, &x.env)
-	x.source = source
-	x.ask = selector.Ask{Now: x.arrived.Unix(), EarlierTurns: x.env.EarlierTurns, Keyed: source != KeyNone}
-	switch keyer := &x.set.keyer; source {
-	case KeyNone:
-	case KeyOpening:
-		x.ask.Key = keyer.KeyOfDigest(x.env.Model, x.env.CacheSalt, x.env.Opening)
-	case KeyPromptCacheKey:
-		x.ask.Key = keyer.Key(x.env.Model, x.env.CacheSalt, selector.DomainGroup, id)
-	default:
-		x.ask.Key = keyer.Key(x.env.Model, x.env.CacheSalt, selector.DomainID, id)
-	}
-	if unfit > 0 {
-		x.h.metrics.unfitKeys.Add(float64(unfit))
-	}
-}
-
-// checkPriority refuses a priority that cannot be read.
-func checkPriority(h http.Header) error {
-	v := h["X-Penstock-Priority"]
-	if len(v) == 0 {
-		return nil
-	}
-	if len(v) == 1 {
-		switch v[0] {
-		case "critical", "standard", "sheddable":
-			return nil
-		}
-	}
-	return badRequest("x-penstock-priority", "x-penstock-priority is critical, standard or sheddable")
 }

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strings"
+
+	"penstock/engine"
 )
 
 // requestHeaders are the client's headers that engines see, canonical. All
@@ -18,21 +20,40 @@ func passesToEngine(name string) bool {
 	return requestHeaders[name] || strings.HasPrefix(name, "Openai-") || strings.HasPrefix(name, "X-Stainless-")
 }
 
-// engineHeader builds the header of an attempt. A header that the client
-// named in Connection is hop-by-hop, whatever it is called.
-func engineHeader(from http.Header, requestID []string) http.Header {
+// engineHeader builds the header of an attempt on e. A header that the client
+// named in Connection is hop-by-hop, whatever it is called. The engine's own
+// key goes in last: nothing that a client sends replaces or removes it.
+func engineHeader(from http.Header, requestID []string, e *engine.Engine, dropped *droppedHeaders) http.Header {
 	h := make(http.Header, 8)
 	for name, values := range from {
-		if passesToEngine(name) {
+		switch {
+		case passesToEngine(name), e.HandsOn(name):
 			h[name] = values
+		case e.PassCredentials && (name == "Authorization" || name == "X-Api-Key"):
+			h[name] = values
+		default:
+			dropped.count(name)
 		}
 	}
 	dropNamed(h, from["Connection"])
+	if key := e.Authorization(); key != nil && !e.PassCredentials {
+		h["Authorization"] = key
+	}
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = nil // else the client library would add its own
 	}
 	h["X-Request-Id"] = requestID
 	return h
+}
+
+// engineHeader is the header of the exchange's next attempt. What is dropped
+// of the client's is counted once.
+func (x *exchange) engineHeader(e *engine.Engine) http.Header {
+	dropped := x.h.metrics.dropped
+	if x.attempts > 1 {
+		dropped = nil
+	}
+	return engineHeader(x.r.Header, x.id[:], e, dropped)
 }
 
 func dropNamed(h http.Header, connection []string) {
@@ -51,7 +72,7 @@ func dropNamed(h http.Header, connection []string) {
 var withheld = map[string]bool{
 	"Connection": true, "Keep-Alive": true, "Proxy-Connection": true, "Proxy-Authenticate": true, "Proxy-Authorization": true,
 	"Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
-	"Content-Length": true, "Date": true, "Server": true, "Set-Cookie": true, "Alt-Svc": true, "X-Request-Id": true,
+	"Content-Length": true, "Date": true, "Server": true, "Set-Cookie": true, "Alt-Svc": true, "X-Request-Id": true, "Request-Id": true,
 }
 
 // passesToClient reports whether clients see that header of an engine.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"penstock/engine"
 )
 
 func validName(name string) bool {
@@ -49,6 +51,16 @@ func named(h http.Header) (names []string) {
 	return names
 }
 
+// Engines as they may be configured: with nothing, with a key and headers of
+// their choice, with the client's credentials.
+var (
+	plainEngine  = engine.New(engine.Config{Name: "e", URL: "http://127.0.0.1:1"}, engine.NewLive(0))
+	keyedEngine  = engine.New(engine.Config{Name: "k", URL: "http://127.0.0.1:1", Key: engine.SecretFile{Path: "k", Text: "ek"}, PassHeaders: fuzzPatterns}, engine.NewLive(1))
+	sharedEngine = engine.New(engine.Config{Name: "s", URL: "http://127.0.0.1:1", Key: engine.SecretFile{Path: "k", Text: "ek"}, PassHeaders: fuzzPatterns, PassCredentials: true}, engine.NewLive(2))
+	fuzzDropped  = newDroppedHeaders()
+	fuzzPatterns = []string{"x-team-*", "x-gateway-*", "x-api-*", "te-*", "x-trace-id", "server"}
+)
+
 // Whatever Connection names, no header of one hop and none that is kept back
 // passes, in either direction; what passes is as it came.
 func FuzzEngineHeader(f *testing.F) {
@@ -57,27 +69,14 @@ func FuzzEngineHeader(f *testing.F) {
 	f.Add("Connection: Connection\nConnection: ,,\t,x-stainless-lang \nX-Stainless-Lang: go\nTe: trailers\nTrailer: X\nTransfer-Encoding: chunked\nUpgrade: h2c\n")
 	f.Add("Content-Type: text/event-stream\nConnection: content-type\nKeep-Alive: 5\nProxy-Authenticate: Basic\nSet-Cookie: a=b\nServer: s\nAlt-Svc: h3\nDate: x\nContent-Length: 1\n")
 	f.Add("X-Penstock-Engine: other\nX-Penstock-Reason: r\nX-Penstock-Else: e\nProxy-Authorization: p\nAccess-Control-Allow-Origin: *\nRetry-After: 3\nX-Ratelimit: 1\nProxy-Connection: x\nAuthorization: Bearer s\nCookie: c\nX-Api-Key: k\n")
+	f.Add("Connection: authorization, x-team-b, x-api-key\nAuthorization: Bearer s\nX-Api-Key: k\nX-Team-A: a\nX-Team-B: b\nX-Gateway-Destination-Endpoint: h\nX-Trace-Id: 1\nX-Api-Version: 1\nX_api_key: k\n")
 	id := []string{"the-id"}
 	f.Fuzz(func(t *testing.T, lines string) {
 		from := parseHeader(lines)
 		kept, drops := from.Clone(), named(from)
 
-		out := engineHeader(from, id)
-		for name, values := range out {
-			lower := strings.ToLower(name)
-			switch {
-			case name == "X-Request-Id":
-				if !slices.Equal(values, id) {
-					t.Errorf("the engine sees the request id %q", values)
-				}
-			case name == "User-Agent" && values == nil: // keeps the HTTP client from adding its own
-			case slices.Contains(hopByHop, lower), slices.Contains(drops, lower):
-				t.Errorf("the engine sees %s of the client's connection", name)
-			case !requestHeaders[name] && !strings.HasPrefix(lower, "openai-") && !strings.HasPrefix(lower, "x-stainless-"):
-				t.Errorf("the engine sees %s", name)
-			case !slices.Equal(values, from[name]):
-				t.Errorf("the engine sees %s as %q, sent was %q", name, values, from[name])
-			}
+		for _, e := range []*engine.Engine{plainEngine, keyedEngine, sharedEngine} {
+			checkEngineHeader(t, e, from, drops, id)
 		}
 
 		to := http.Header{}
@@ -107,6 +106,41 @@ func FuzzEngineHeader(f *testing.F) {
 	})
 }
 
+// checkEngineHeader checks what e sees of a client's header from, of which
+// drops are named in Connection.
+func checkEngineHeader(t *testing.T, e *engine.Engine, from http.Header, drops, id []string) {
+	out := engineHeader(from, id, e, fuzzDropped)
+	if e.Authorization() != nil && !e.PassCredentials && !slices.Equal(out["Authorization"], e.Authorization()) {
+		t.Errorf("%s sees %q instead of its key", e.Name, out["Authorization"])
+	}
+	for name, values := range out {
+		lower := strings.ToLower(name)
+		switch {
+		case name == "X-Request-Id":
+			if !slices.Equal(values, id) {
+				t.Errorf("the engine sees the request id %q", values)
+			}
+		case name == "User-Agent" && values == nil: // keeps the HTTP client from adding its own
+		case name == "Authorization" && !e.PassCredentials && e.Authorization() != nil:
+		case slices.Contains(hopByHop, lower), slices.Contains(drops, lower):
+			t.Errorf("the engine sees %s of the client's connection", name)
+		case name == "Authorization" || name == "X-Api-Key":
+			if !e.PassCredentials || !slices.Equal(values, from[name]) {
+				t.Errorf("%s sees the client's %s", e.Name, name)
+			}
+		case !requestHeaders[name] && !strings.HasPrefix(lower, "openai-") && !strings.HasPrefix(lower, "x-stainless-") &&
+			!strings.HasPrefix(lower, "x-team-") && !strings.HasPrefix(lower, "x-gateway-") && !strings.HasPrefix(lower, "x-api-") &&
+			!strings.HasPrefix(lower, "te-") && lower != "x-trace-id" && lower != "server",
+			strings.HasPrefix(strings.ReplaceAll(lower, "_", "-"), "x-gateway-destination-"), strings.ReplaceAll(lower, "_", "-") == "x-api-key":
+			t.Errorf("the engine sees %s", name)
+		case e == plainEngine && !passesToEngine(name):
+			t.Errorf("%s sees %s, which nobody configured", e.Name, name)
+		case !slices.Equal(values, from[name]):
+			t.Errorf("the engine sees %s as %q, sent was %q", name, values, from[name])
+		}
+	}
+}
+
 // An id that is taken is a plain word: it can be a header, a part of a URL, a
 // log field and a file name as it is.
 func FuzzRequestID(f *testing.F) {
@@ -134,7 +168,7 @@ func FuzzRetryAfter(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
-		n := retryAfterOf(http.Header{"Retry-After": {value}})
+		n := adviceOf(http.Header{"Retry-After": {value}}).seconds
 		if n < 0 || n > 60 {
 			t.Fatalf("%q is %d s", value, n)
 		}
@@ -157,7 +191,7 @@ func FuzzErrorJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status uint16, code, message, param string, retryAfter int, reason string, closes bool) {
 		e := &apiError{status: 400 + int(status)%200, code: code, message: message, param: param, retryAfter: retryAfter, reason: reason, close: closes}
 		w := httptest.NewRecorder()
-		e.write(w)
+		e.write(w, shapeOpenAI)
 		body := w.Body.Bytes()
 		if !json.Valid(body) || !utf8.Valid(body) || w.Code != e.status || w.Header().Get("Content-Length") != strconv.Itoa(len(body)) {
 			t.Fatalf("%d, length %q: %q", w.Code, w.Header().Get("Content-Length"), body)

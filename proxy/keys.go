@@ -34,9 +34,12 @@ const (
 	KeyLiteLLMSessionID
 	KeyMetadataSession
 	KeyMetadataConversation
+	KeyMetadataUser   // the session in it, if there is one
 	KeyPromptCacheKey // names a group of conversations rather than one
 
 	KeyOpening // derived: Envelope.Opening
+
+	KeyHolder // no choice: one engine holds what the request names
 )
 
 // keySourceNames are the values of the response header x-penstock-affinity.
@@ -48,7 +51,8 @@ var keySourceNames = [...]string{
 	KeyLiteLLMHeader: "x-litellm-session-id", KeyGenericHeader: "x-*-session-id",
 	KeySessionID: "session_id", KeyConversation: "conversation", KeyRID: "rid", KeyLiteLLMSessionID: "litellm_session_id",
 	KeyMetadataSession: "metadata.session_id", KeyMetadataConversation: "metadata.conversation_id",
-	KeyPromptCacheKey: "prompt_cache_key", KeyOpening: "opening", KeyNone: "none",
+	KeyMetadataUser: "metadata.user_id", KeyPromptCacheKey: "prompt_cache_key", KeyOpening: "opening", KeyNone: "none",
+	KeyHolder: "id",
 }
 
 func (k KeySource) String() string { return keySourceNames[k] }
@@ -155,6 +159,14 @@ func affinityKey(h http.Header, env *Envelope) (id string, source KeySource, unf
 	return "", KeyNone, unfit
 }
 
+// openingKey is the source of the key where only the opening counts.
+func (e *Envelope) openingKey() KeySource {
+	if e.HasOpening {
+		return KeyOpening
+	}
+	return KeyNone
+}
+
 func affinityOff(h http.Header) bool {
 	v := h["X-Penstock-Affinity"]
 	return len(v) > 0 && strings.EqualFold(strings.TrimSpace(v[0]), "off")
@@ -237,6 +249,10 @@ func (s *Scanner) metadata() error {
 			return s.id(KeyMetadataSession)
 		case "conversation_id":
 			return s.id(KeyMetadataConversation)
+		case "user_id":
+			if s.env.API == APIMessages && s.dec.PeekKind() == '"' {
+				return s.str(&s.ids[KeyMetadataUser-KeySessionID])
+			}
 		}
 		return s.skip()
 	})
@@ -250,8 +266,13 @@ func (s *Scanner) bodyKey() {
 			continue
 		}
 		id, source := s.word(raw), KeySessionID+KeySource(i)
-		if source == KeyRID {
+		switch source {
+		case KeyRID:
 			id = trimTurn(id)
+		case KeyMetadataUser:
+			if id = userSession(id); len(id) == 0 {
+				continue
+			}
 		}
 		if !validKey(id) {
 			env.InvalidKeys++

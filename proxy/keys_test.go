@@ -24,7 +24,8 @@ func TestKeyPrecedence(t *testing.T) {
 	}
 	members := []string{
 		`"session_id":"b1"`, `"conversation":{"id":"b2"}`, `"rid":"b3"`, `"litellm_session_id":"b4"`,
-		`"metadata":{"conversation_id":"b6","session_id":"b5"}`, `"metadata":{"conversation_id":"b6"}`, `"prompt_cache_key":"b7"`,
+		`"metadata":{"user_id":"u_session_b7","conversation_id":"b6","session_id":"b5"}`, `"metadata":{"user_id":"u_session_b7","conversation_id":"b6"}`,
+		`"metadata":{"user_id":"u_session_b7"}`, `"prompt_cache_key":"b8"`,
 		`"messages":[{"role":"user","content":"hi"}]`, `"x":1`,
 	}
 	noise := []string{"x-request-id: r", "x-client-request-id: r", "x-trace-id: r", "x-correlation-id: r", "traceparent: r", "x-session-token: r", "x-parent-session-id: r", "x-penstock-session-id: r", "x-session-id-2: r"}
@@ -41,11 +42,11 @@ func TestKeyPrecedence(t *testing.T) {
 	for i := range members {
 		var body []string
 		for j, m := range members[i:] {
-			if i+j != 5 || i == 5 { // metadata twice would be a duplicate
+			if i+j != 5 && i+j != 6 || j == 0 { // metadata twice would be a duplicate
 				body = append(body, m)
 			}
 		}
-		env := mustScan(t, APIChat, `{"model":"m",`+strings.Join(body, ",")+`}`)
+		env := mustScan(t, APIMessages, `{"model":"m",`+strings.Join(body, ",")+`}`)
 		id, source, unfit := affinityKey(headers(noise...), &env)
 		if want > KeyOpening {
 			want = KeyNone
@@ -133,7 +134,7 @@ func TestAffinityKeyAllocatesNothing(t *testing.T) {
 
 func TestKeySourceNames(t *testing.T) {
 	seen := map[string]bool{}
-	for k := KeyNone; k <= KeyOpening; k++ {
+	for k := KeyNone; k <= KeyHolder; k++ {
 		if s := k.String(); s == "" || seen[s] {
 			t.Errorf("source %d is called %q", k, s)
 		} else {

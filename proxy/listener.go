@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -15,19 +16,36 @@ import (
 const (
 	headerTime  = 5 * time.Second // for a client to send a request's header
 	headerBytes = 64 << 10
+
+	// An HTTP/2 client that has sent nothing for pingAfter is asked whether it
+	// is there; without an answer for pingWait its streams end and free their
+	// engines. Of HTTP/1 clients that vanish without a word only a write tells.
+	pingAfter = 30 * time.Second
+	pingWait  = 15 * time.Second
+	// frameBytes bounds the buffer that each HTTP/2 connection keeps.
+	frameBytes = 64 << 10
 )
 
-// NewServer is the HTTP server of the data port: HTTP/1.1 and h2c. Its base
+// NewServer is the HTTP server of the data port: HTTP/1.1 and HTTP/2, the
+// latter as h2c on a plain port and by ALPN on one with TLS. Its base
 // context carries the drain: cancelling it with ErrDraining ends every
 // exchange. Write timeouts are per write; there is none for an answer.
 func NewServer(base context.Context, h *Handler, idle time.Duration, maxStreams int) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler:           h,
-		Protocols:         &protocols,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		Handler:   metered{h},
+		Protocols: &protocols,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          maxStreams,
+			MaxReceiveBufferPerConnection: windowBytes,
+			MaxReadFrameSize:              frameBytes,
+			SendPingTimeout:               pingAfter,
+			PingTimeout:                   pingWait,
+			CountError:                    h.metrics.conns.h2Error,
+		},
 		ReadHeaderTimeout: headerTime,
 		IdleTimeout:       idle,
 		MaxHeaderBytes:    headerBytes,
@@ -38,33 +56,69 @@ func NewServer(base context.Context, h *Handler, idle time.Duration, maxStreams 
 }
 
 // Listener wraps the data port's listener: its connections tell when their
-// peer goes away although bytes are unread, and speak JSON where net/http
-// would answer a malformed request in plain text.
+// peer goes away although bytes are unread, speak JSON where net/http would
+// answer a malformed request in plain text, and end when they flood.
 type Listener struct {
 	net.Listener
 	watcher *hangups
+	metrics *connMetrics
+	secure  *handshakes // nil: a plain port
 }
 
-// Listen wraps l; Run watches the connections.
-func Listen(l net.Listener) (*Listener, error) {
+// Listen wraps l, which speaks TLS where certs is not nil; Run watches the
+// connections.
+func (h *Handler) Listen(l net.Listener, certs *Certificates) (*Listener, error) {
 	w, err := newHangups()
 	if err != nil {
 		return nil, err
 	}
-	return &Listener{Listener: l, watcher: w}, nil
+	ln := &Listener{Listener: l, watcher: w, metrics: h.metrics.conns}
+	if certs != nil {
+		ln.secure = newHandshakes(certs)
+	}
+	return ln, nil
 }
 
-// Run watches for clients that leave until ctx ends.
-func (l *Listener) Run(ctx context.Context) error { return l.watcher.run(ctx) }
+// Run watches for clients that leave, and shakes hands with those that come
+// over TLS, until ctx ends.
+func (l *Listener) Run(ctx context.Context) error {
+	if l.secure == nil {
+		return l.watcher.run(ctx)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var shaking sync.WaitGroup
+	shaking.Go(func() { l.secure.run(ctx, l) })
+	err := l.watcher.run(ctx)
+	stop()
+	shaking.Wait()
+	return err
+}
 
-// Accept returns the next connection, watched.
+// Accept returns the next connection, watched; over TLS, one whose handshake
+// is done.
 func (l *Listener) Accept() (net.Conn, error) {
+	if l.secure != nil {
+		return l.secure.accept()
+	}
+	return l.acceptRaw()
+}
+
+// Close ends Accept. Handshakes that are under way end too.
+func (l *Listener) Close() error {
+	if l.secure != nil {
+		l.secure.close()
+	}
+	return l.Listener.Close()
+}
+
+func (l *Listener) acceptRaw() (*clientConn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	conn := &clientConn{Conn: c, watcher: l.watcher}
-	conn.endFunc = conn.end
+	conn := &clientConn{Conn: c, watcher: l.watcher, metrics: l.metrics}
+	conn.flood.began = time.Now()
+	l.metrics.open.Inc()
 	l.watcher.add(conn)
 	return conn, nil
 }
@@ -73,12 +127,16 @@ type connKey struct{}
 
 // withConn gives a connection's requests a context that ends with it.
 func withConn(ctx context.Context, c net.Conn) context.Context {
+	if s, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = s.NetConn()
+	}
 	conn, ok := c.(*clientConn)
 	if !ok {
 		return ctx
 	}
 	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, connKey{}, conn))
 	conn.cancel.Store(&cancel)
+	context.AfterFunc(ctx, func() { conn.halt.endAll(context.Cause(ctx)) })
 	if conn.gone.Load() {
 		cancel(context.Canceled)
 	}
@@ -95,29 +153,20 @@ func connOf(r *http.Request) *clientConn {
 	return c
 }
 
-// clientConn is one accepted connection.
-//
-// Its context is also the way to cancel an HTTP/1 request: there is one at a
-// time, and a context of each request's own would cost as much as the pick and
-// the relay of a short answer. A connection whose context has ended serves no
-// further request.
+// clientConn is one accepted connection; with TLS, what lies below it.
 type clientConn struct {
 	net.Conn
 	watcher *hangups
+	metrics *connMetrics
+	flood   flood
+	closed  atomic.Bool // counted as such
+	gaveUp  atomic.Bool
 	id      uint64
 	gone    atomic.Bool // the peer has closed its side
-	ended   atomic.Bool // by end: nothing more is read
 	busy    atomic.Bool // an HTTP/1 request is in progress
+	rst     atomic.Bool // it is to end with a RST, without a farewell of TLS
 	cancel  atomic.Pointer[context.CancelCauseFunc]
-	endFunc context.CancelCauseFunc // end, as a value made once
-}
-
-// end cancels the request in progress; the connection closes after its answer.
-func (c *clientConn) end(cause error) {
-	c.ended.Store(true)
-	if cancel := c.cancel.Load(); cancel != nil {
-		(*cancel)(cause)
-	}
+	halt    halt // of the HTTP/1 request in progress
 }
 
 // hangUp is called by the watcher when the peer has closed. net/http notices
@@ -125,21 +174,25 @@ func (c *clientConn) end(cause error) {
 // blind (golang/go#37145).
 func (c *clientConn) hangUp() {
 	c.gone.Store(true)
+	c.halt.endAll(context.Canceled)
 	if cancel := c.cancel.Load(); cancel != nil {
 		(*cancel)(context.Canceled)
 	}
 }
 
-// Read reads from the client, or tells net/http that there is nothing more.
+// Read reads from the client, who may not send without end.
 func (c *clientConn) Read(p []byte) (int, error) {
-	if c.ended.Load() {
-		return 0, io.EOF
+	n, err := c.Conn.Read(p)
+	if c.flood.over(p[:n]) {
+		c.giveUp(endedByFrames)
+		return 0, errFlood
 	}
-	return c.Conn.Read(p)
+	return n, err
 }
 
 // resetOnClose makes the connection end with a RST instead of a FIN.
 func (c *clientConn) resetOnClose() {
+	c.rst.Store(true)
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		tcp.SetLinger(0)
 	}
@@ -147,6 +200,9 @@ func (c *clientConn) resetOnClose() {
 
 func (c *clientConn) Close() error {
 	c.watcher.remove(c)
+	if !c.closed.Swap(true) {
+		c.metrics.open.Dec()
+	}
 	if cancel := c.cancel.Load(); cancel != nil {
 		(*cancel)(context.Canceled)
 	}
@@ -157,25 +213,32 @@ func (c *clientConn) Close() error {
 // read: a status line and this.
 var plainError = []byte("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
 
-// Write sends p, in the shape of our errors where it is one of net/http's own.
-func (c *clientConn) Write(p []byte) (int, error) {
+// Write sends p.
+func (c *clientConn) Write(p []byte) (int, error) { return c.write(c.Conn, p) }
+
+// write sends p to w, in the shape of our errors where it is one of net/http's own.
+func (c *clientConn) write(w io.Writer, p []byte) (int, error) {
 	if len(p) < 512 && !c.busy.Load() && bytes.HasPrefix(p, []byte("HTTP/1.1 4")) && bytes.Contains(p, plainError) {
 		if status, err := strconv.Atoi(string(p[9:12])); err == nil {
-			if _, err := c.Conn.Write(malformedAnswer(status)); err != nil {
+			if _, err := w.Write(malformedAnswer(status)); err != nil {
 				return 0, err
 			}
 			return len(p), nil
 		}
 	}
-	return c.Conn.Write(p)
+	return w.Write(p)
 }
 
 // malformedAnswer is the whole HTTP/1.1 answer to a request that could not be read.
 func malformedAnswer(status int) []byte {
-	message := "the request could not be read as HTTP"
 	if status == http.StatusRequestHeaderFieldsTooLarge {
-		message = "the request header is larger than 64 KiB"
+		return connAnswer(status, "the request header is larger than 64 KiB")
 	}
+	return connAnswer(status, "the request could not be read as HTTP")
+}
+
+// connAnswer is a whole HTTP/1.1 answer that ends its connection.
+func connAnswer(status int, message string) []byte {
 	body := appendJSONString([]byte(`{"error":{"message":`), message)
 	body = append(body, `,"type":"invalid_request_error","param":null,"code":"invalid_request"}}`+"\n"...)
 	head := "HTTP/1.1 " + strconv.Itoa(status) + " " + http.StatusText(status) +

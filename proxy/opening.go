@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
+
+	"penstock/engine"
 )
 
 const (
@@ -73,6 +75,22 @@ func (s *Scanner) canonicalObject() (uint64, error) {
 		raw, err := s.name()
 		if err != nil {
 			return 0, err
+		}
+		if string(raw) == `"cache_control"` { // moves from turn to turn
+			if err := s.skip(); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		if s.seeking && string(raw) == `"type"` && s.dec.PeekKind() == '"' {
+			var kind []byte
+			if err := s.str(&kind); err != nil {
+				return 0, err
+			}
+			s.env.Needs |= partNeeds(s.word(kind))
+			sum += mix(xxhash.Sum64String("type"), mix('"', s.hashString(kind)))
+			members++
+			continue
 		}
 		name := s.hashString(raw)
 		v, err := s.canonical()
@@ -237,31 +255,40 @@ func hex4(digits []byte) (r rune) {
 	return r
 }
 
-// prompts reads prompt or input, whichever the endpoint has: one text, several,
-// token ids, or several lists of them. The first openingPrompt bytes of a
-// prompt are its opening; embeddings have none.
+// prompts reads prompt or input, whichever the endpoint has. Embeddings have
+// no opening.
 func (s *Scanner) prompts(name []byte) error {
-	opens := string(name) == "prompt" && s.env.API == APICompletions
-	if !opens && (string(name) != "input" || s.env.API != APIEmbeddings) {
-		return s.skip()
+	switch {
+	case string(name) == "prompt" && s.env.API == APICompletions:
+		return s.promptValue(openingPrompt)
+	case string(name) == "input" && s.env.API == APIEmbeddings:
+		return s.promptValue(0)
 	}
-	budget := 0
-	if opens {
-		budget = openingPrompt
-	}
+	return s.skip()
+}
+
+// promptValue reads one text, several, token ids, or several lists of them.
+// The first opening bytes are the opening.
+func (s *Scanner) promptValue(opening int) error {
 	s.text.Reset()
-	left := budget
+	s.texts, s.numbers = 0, 0
+	left := opening
 	var err error
 	switch s.dec.PeekKind() {
 	case '"':
 		err = s.promptText(&left)
 	case '[':
 		err = s.promptList(&left)
+	case '{':
+		err = s.promptObject(&left)
 	default:
 		err = s.skip()
 	}
-	if opens {
-		s.opening, s.openingBytes = s.text.Sum64(), budget-left
+	// A list with a number in it is one prompt: of token ids, or of both.
+	s.env.Several = s.env.Several || s.texts > 1 && s.numbers == 0
+	if covers := opening - left; covers > 0 {
+		s.opening += s.text.Sum64() // a sum: /infill has two, in any order
+		s.openingBytes += covers
 	}
 	return err
 }
@@ -283,11 +310,19 @@ func (s *Scanner) promptList(left *int) error {
 	if err := s.step(); err != nil {
 		return err
 	}
+	s.lists++
+	defer func() { s.lists-- }()
+	outermost := s.lists == 1
 	tokens := 0
 	for first := true; s.more(']'); first = false {
 		kind := s.dec.PeekKind()
 		if !first && kind != '0' {
 			s.separate(left, endOfText)
+		}
+		if outermost && kind != '0' {
+			s.texts++
+		} else if outermost {
+			s.numbers++
 		}
 		var err error
 		switch kind {
@@ -298,6 +333,8 @@ func (s *Scanner) promptList(left *int) error {
 			err = s.tokenID(left)
 		case '[':
 			err = s.promptList(left)
+		case '{':
+			err = s.promptObject(left)
 		default:
 			err = s.skip()
 		}
@@ -307,6 +344,20 @@ func (s *Scanner) promptList(left *int) error {
 	}
 	s.env.PromptBytes = max(s.env.PromptBytes, min(tokens, math.MaxInt/bytesPerToken)*bytesPerToken)
 	return s.step()
+}
+
+// promptObject reads llama.cpp's prompt with media beside its text; any other
+// object is passed over.
+func (s *Scanner) promptObject(left *int) error {
+	return s.object(func(name []byte) error {
+		switch {
+		case string(name) == "prompt_string" && s.dec.PeekKind() == '"':
+			return s.promptText(left)
+		case string(name) == "multimodal_data":
+			return s.media(engine.Vision)
+		}
+		return s.skip()
+	})
 }
 
 // tokenID reads one token id.

@@ -1,5 +1,7 @@
 package proxy
 
+import "penstock/protect"
+
 // Outcome is how an attempt ended, as far as health, retries and metrics are concerned: the
 // closed list of protection.md 2.1.
 type Outcome uint8
@@ -52,36 +54,53 @@ const (
 	CauseDeadline
 	CauseClientGone
 	CauseDraining
+	CauseAnswerFailed
 )
 
-// causes gives each Cause its name and the outcome of an attempt that it ended before the commit
-// point.
+// blame is what an attempt's end says about its engine. Closed.
+type blame uint8
+
+const (
+	blameNone   blame = iota // nothing
+	blameBusy                // it is full, and not ill
+	blameGarble              // it failed: what it sent cannot be read
+	blameFull                // it failed
+)
+
+func (b blame) severity() protect.Severity {
+	return [...]protect.Severity{0, protect.Busy, protect.Malformed, protect.Broken}[b]
+}
+
+// causes gives each Cause its name, the outcome of an attempt that it ended before the commit
+// point, and what it says about the engine, before the commit point and after it.
 var causes = [...]struct {
 	name    string
 	outcome Outcome
+	blame   blame
 }{
-	CauseNone:            {"none", OutcomeOK},
-	CauseDial:            {"dial_failed", OutcomeNotProcessed},
-	CauseRefusedStream:   {"refused_stream", OutcomeNotProcessed},
-	CauseUnsent:          {"unsent", OutcomeNotProcessed},
-	CauseStaleConnection: {"stale_connection", OutcomeNotProcessed},
-	CauseReset:           {"reset", OutcomeAmbiguous},
-	CauseHeaderTimeout:   {"header_timeout", OutcomeAmbiguous},
-	CauseContentTimeout:  {"content_timeout", OutcomeAmbiguous},
-	CauseClientError:     {"client_error", OutcomeClient},
-	CauseModelGone:       {"model_gone", OutcomeNotProcessed},
-	CauseBusy:            {"busy", OutcomeNotProcessed},
-	CauseEngineStatus:    {"engine_status", OutcomeAmbiguous},
-	CauseErrorEvent:      {"error_event", OutcomeAmbiguous},
-	CauseMalformed:       {"malformed", OutcomeAmbiguous},
-	CauseTooLarge:        {"event_too_large", OutcomeAmbiguous},
-	CauseEmpty:           {"empty_answer", OutcomeAmbiguous},
-	CauseBadAnswer:       {"bad_answer", OutcomeAmbiguous},
-	CauseInterrupted:     {"interrupted", OutcomeAmbiguous},
-	CauseStalled:         {"stalled", OutcomeAmbiguous},
-	CauseDeadline:        {"deadline", OutcomeAmbiguous},
-	CauseClientGone:      {"client_gone", OutcomeGone},
-	CauseDraining:        {"draining", OutcomeGone},
+	CauseNone:            {"none", OutcomeOK, blameNone},
+	CauseDial:            {"dial_failed", OutcomeNotProcessed, blameFull},
+	CauseRefusedStream:   {"refused_stream", OutcomeNotProcessed, blameBusy},
+	CauseUnsent:          {"unsent", OutcomeNotProcessed, blameFull},
+	CauseStaleConnection: {"stale_connection", OutcomeNotProcessed, blameNone},
+	CauseReset:           {"reset", OutcomeAmbiguous, blameFull},
+	CauseHeaderTimeout:   {"header_timeout", OutcomeAmbiguous, blameFull},
+	CauseContentTimeout:  {"content_timeout", OutcomeAmbiguous, blameFull},
+	CauseClientError:     {"client_error", OutcomeClient, blameNone},
+	CauseModelGone:       {"model_gone", OutcomeNotProcessed, blameNone},
+	CauseBusy:            {"busy", OutcomeNotProcessed, blameBusy},
+	CauseEngineStatus:    {"engine_status", OutcomeAmbiguous, blameFull},
+	CauseErrorEvent:      {"error_event", OutcomeAmbiguous, blameFull},
+	CauseMalformed:       {"malformed", OutcomeAmbiguous, blameGarble},
+	CauseTooLarge:        {"event_too_large", OutcomeAmbiguous, blameGarble},
+	CauseEmpty:           {"empty_answer", OutcomeAmbiguous, blameFull},
+	CauseBadAnswer:       {"bad_answer", OutcomeAmbiguous, blameFull},
+	CauseInterrupted:     {"interrupted", OutcomeAmbiguous, blameFull},
+	CauseStalled:         {"stalled", OutcomeAmbiguous, blameFull},
+	CauseDeadline:        {"deadline", OutcomeAmbiguous, blameNone},
+	CauseClientGone:      {"client_gone", OutcomeGone, blameNone},
+	CauseDraining:        {"draining", OutcomeGone, blameNone},
+	CauseAnswerFailed:    {"answer_failed", OutcomeAmbiguous, blameGarble},
 }
 
 func (c Cause) String() string { return causes[c].name }
@@ -118,6 +137,8 @@ const (
 	endDeadline
 	endClientGone
 	endDraining
+	// endFailed: a whole answer that says, as its API has it, that it failed.
+	endFailed
 )
 
 // attemptFacts are what classify needs of an ended attempt.
@@ -132,8 +153,24 @@ type attemptFacts struct {
 	BodySent bool
 	// ModelListed says that a 404 names a model (namesModel) which the engine had listed.
 	ModelListed bool
+	// OurKey says that the attempt carried the engine's configured key: then a 401 is about that
+	// and not about the client.
+	OurKey bool
+	// RequestAtFault says that a 5xx is about the request itself.
+	RequestAtFault bool
 	// Committed says that content has been sent to the client.
 	Committed bool
+}
+
+// cutShort reports an attempt that ended from our side, while the engine was
+// at work.
+func (f attemptFacts) cutShort() bool {
+	switch f.End {
+	case endClientGone, endHeaderTimeout, endContentTimeout, endStalled, endDeadline, endDraining:
+		return f.BodySent
+	default:
+		return false
+	}
 }
 
 // classify is the only place where what happened becomes an outcome.
@@ -180,6 +217,8 @@ func (f attemptFacts) cause() Cause {
 		return CauseClientGone
 	case endDraining:
 		return CauseDraining
+	case endFailed:
+		return CauseAnswerFailed
 	default: // endBroken
 		return CauseInterrupted
 	}
@@ -204,48 +243,11 @@ func (f attemptFacts) statusCause(failure Cause) Cause {
 		return CauseBusy
 	case s == 404 && f.ModelListed:
 		return CauseModelGone
-	case s >= 400 && s < 500 || s == 501:
+	case s == 401 && f.OurKey:
+		return failure
+	case s >= 400 && s < 500 || s == 501 || f.RequestAtFault:
 		return CauseClientError
 	default:
 		return failure
 	}
-}
-
-// nextTry is what follows a failed attempt.
-type nextTry uint8
-
-const (
-	tryNothing nextTry = iota
-	tryOtherEngine
-	trySameEngineFresh // on a connection of its own
-)
-
-var nextTryNames = [...]string{"nothing", "other_engine", "same_engine_fresh"}
-
-func (t nextTry) String() string { return nextTryNames[t] }
-
-// tries is what a request has already spent. Its zero value is the first attempt's.
-type tries struct {
-	movedByDial  bool
-	movedByModel bool
-	fresh        bool // at the current engine
-}
-
-// after decides what follows an attempt, and what is then spent. A request whose bytes may have
-// reached an engine is never sent again, but for two signs that it was not processed: a reused
-// connection that died without a response byte, and a 404 for a model which the engine had listed.
-func (t tries) after(o Outcome, c Cause) (nextTry, tries) {
-	if o != OutcomeNotProcessed {
-		return tryNothing, t
-	}
-	switch {
-	case c == CauseDial && !t.movedByDial:
-		return tryOtherEngine, tries{movedByDial: true, movedByModel: t.movedByModel}
-	case c == CauseModelGone && !t.movedByModel:
-		return tryOtherEngine, tries{movedByDial: t.movedByDial, movedByModel: true}
-	case c == CauseStaleConnection && !t.fresh:
-		t.fresh = true
-		return trySameEngineFresh, t
-	}
-	return tryNothing, t
 }

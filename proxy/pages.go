@@ -36,11 +36,40 @@ func (h *Handler) ready(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// listModels is the union of what engines in service serve, with the fields
-// that the engines give.
-func (h *Handler) listModels(w http.ResponseWriter, r *http.Request) {
+// about answers what engines answer on /version and /load, for the gateway:
+// its own version, and the requests that it is serving.
+func (h *Handler) about(w http.ResponseWriter, r *http.Request) {
+	if _, fault := h.set.Load().tenants.of(r.Header, new(keyHasher)); fault != nil {
+		h.answer(w, r, fault)
+		return
+	}
+	var body []byte
+	if r.URL.Path == "/version" {
+		body = appendJSONString([]byte(`{"version":`), h.version)
+	} else {
+		body = strconv.AppendInt([]byte(`{"server_load":`), h.metrics.running.Load(), 10)
+	}
+	h.page(w, r, http.StatusOK, append(body, "}\n"...))
+}
+
+// models is the union of what the engines in service that the tenant may use
+// serve, with the fields that the engines give, or one of it.
+func (h *Handler) models(w http.ResponseWriter, r *http.Request) {
+	set := h.set.Load()
+	tenant, fault := set.tenants.of(r.Header, new(keyHasher))
+	switch {
+	case fault != nil:
+		h.answer(w, r, fault)
+	case r.URL.Path == "/v1/models":
+		h.listModels(w, r, set.withAliases(h.selector.Models(tenant.require)))
+	default:
+		h.oneModel(w, r, set.withAliases(h.selector.Models(tenant.require)))
+	}
+}
+
+func (h *Handler) listModels(w http.ResponseWriter, r *http.Request, models []engine.Model) {
 	body := []byte(`{"object":"list","data":[`)
-	for i, m := range h.selector.Models() {
+	for i, m := range models {
 		if i > 0 {
 			body = append(body, ',')
 		}
@@ -50,9 +79,9 @@ func (h *Handler) listModels(w http.ResponseWriter, r *http.Request) {
 }
 
 // oneModel is GET /v1/models/{id}; ids hold slashes.
-func (h *Handler) oneModel(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) oneModel(w http.ResponseWriter, r *http.Request, models []engine.Model) {
 	id := strings.TrimPrefix(r.URL.Path, "/v1/models/")
-	for _, m := range h.selector.Models() {
+	for _, m := range models {
 		if m.ID == id {
 			h.page(w, r, http.StatusOK, append(appendModel(nil, m), '\n'))
 			return

@@ -12,7 +12,7 @@ const (
 	// peekBytes bounds what is held back of a stream before its first content.
 	peekBytes = 64 << 10
 	// readAtLeast is the room for one read of a stream.
-	readAtLeast = 2 << 10
+	readAtLeast = 1 << 10
 	// drainAfterDone is how long the framing's end may come after [DONE].
 	drainAfterDone = 500 * time.Millisecond
 )
@@ -28,6 +28,18 @@ var (
 // and not a broken stream. An engine's comment is the exception, it is passed
 // on at once and commits the 200 (C03).
 func (x *exchange) relayStream(e *engine.Engine, in *incoming) attemptEnd {
+	x.beginStream(in)
+	s := stream{x: x, engine: e, status: in.status}
+	for {
+		end, over := s.next(in.body)
+		if over {
+			return end
+		}
+	}
+}
+
+// beginStream makes the exchange ready for a stream.
+func (x *exchange) beginStream(in *incoming) {
 	h := x.header(in)
 	if h["Cache-Control"] == nil {
 		h["Cache-Control"] = eventStreamNoCache
@@ -35,100 +47,137 @@ func (x *exchange) relayStream(e *engine.Engine, in *incoming) attemptEnd {
 	if h["X-Accel-Buffering"] == nil {
 		h["X-Accel-Buffering"] = noBuffering
 	}
-	rd := &x.reader
-	rd.Reset(maxEventBytes)
-	x.answer.Reset()
+	x.reader.Reset(maxEventBytes)
+	x.answer.Begin(x.ep.answer, x.env.Several || x.env.N > 1, x.learns())
 	x.held = x.held[:0]
-	s := stream{x: x, status: in.status}
-	for {
-		n, err := in.body.Read(rd.Space(readAtLeast))
-		rd.Fill(n)
-		if err == io.EOF {
-			rd.End() // only a clean end makes an event of what has no blank line
-		}
-		now := time.Now()
-		e.Progress(now)
-		if end, over := s.forward(rd, now); over {
-			return end
-		}
-		if err != nil {
-			return s.end(err == io.EOF)
-		}
-	}
+	x.streamed = true
 }
 
-// stream is one stream being relayed.
+// stream is one stream being relayed. The functions between here and the
+// client's connection lie on each other for as long as a write takes, over the
+// 2.8 KiB that net/http needs for a header: with small frames 8 KiB of stack
+// are enough for a stream.
 type stream struct {
 	x       *exchange
+	engine  *engine.Engine
 	status  int
-	done    bool   // [DONE] was seen
 	drained bool   // the time for what follows it runs
 	closing string // what a cut last event needs after it
 }
 
-// forward takes the events of one read: judges each, sends them in one write.
-func (s *stream) forward(rd *eventReader, now time.Time) (end attemptEnd, over bool) {
+// next relays what one read of the body gives.
+func (s *stream) next(body io.Reader) (end attemptEnd, over bool) {
+	rd := &s.x.reader
+	n, err := body.Read(rd.Space(readAtLeast))
+	rd.Fill(n)
+	if err == io.EOF {
+		rd.End() // only a clean end makes an event of what has no blank line
+	}
+	now := time.Now()
+	s.engine.Progress(now)
+	if end, over = s.forward(s.judge(rd), now); over {
+		return end, true
+	}
+	if err != nil {
+		return s.end(err == io.EOF), true
+	}
+	return 0, false
+}
+
+// reading is what the events of one read are.
+type reading struct {
+	out      []byte // of them, what may go to the client
+	send     bool   // it goes now
+	content  bool   // some of it is content
+	progress bool
+	over     bool // the attempt ends with failed
+	failed   attemptEnd
+}
+
+// judge looks at the events of one read.
+func (s *stream) judge(rd *eventReader) reading {
 	x := s.x
-	send, failed, bad := x.status != 0, attemptEnd(0), 0
-	progress, content := false, false
-	for ev, ok := rd.Next(); ok && !over; ev, ok = rd.Next() {
+	j, bad := reading{send: x.status != 0}, 0
+	renames := x.alias != ""
+	x.edited = x.edited[:0]
+	for ev, ok := rd.Next(); ok; ev, ok = rd.Next() {
 		s.closing = ev.closing()
 		verdict := x.answer.observe(ev)
-		progress = progress || !ev.Comment
+		j.progress = j.progress || !ev.Comment && verdict != verdictIdle
 		switch verdict {
 		case verdictNoContent:
-			send = send || ev.Comment
+			j.send = j.send || ev.Comment
 		case verdictFirstContent, verdictMoreContent:
-			send, content = true, true
-		case verdictDone:
-			s.done = true
+			j.send, j.content = true, true
 		case verdictError:
 			f := &x.answer.fault
 			x.fault = engineAnswer{status: f.Status, message: f.Message, code: f.Code, param: f.Param}
-			failed, over = endErrorEvent, true
+			j.failed, j.over = endErrorEvent, true
 		case verdictMalformed:
-			failed, over = endMalformed, true
+			j.failed, j.over = endMalformed, true
 		}
-		if over {
+		if j.over {
 			bad = len(ev.Raw)
 			break // Next would take one more
 		}
-	}
-	if rd.Err() != nil && !over {
-		failed, over = endTooLarge, true
-	}
-	out := rd.Taken()
-	out = out[:len(out)-bad]
-	if content && x.firstAt.IsZero() {
-		// Here, and once, it is decided whether the content came in time: what
-		// is late by a hair is not sent and then called a timeout.
-		if !x.dog.watch(x.set.limits.Stall, &errStalled, true) {
-			return endContentTimeout, true
+		if renames {
+			x.edited = appendRenamed(x.edited, ev, x.alias, &x.renamer)
 		}
-		x.firstAt = now
 	}
-	if content {
-		x.lastAt = now
+	if x.answer.keepsID && x.answer.id != "" {
+		x.learn(s.engine)
 	}
-	if !send {
-		x.held = append(x.held, out...)
-		send = len(x.held) > peekBytes && !over
-		out = nil
+	if rd.Err() != nil && !j.over {
+		j.failed, j.over = endTooLarge, true
 	}
-	if send && !s.send(out) {
+	j.out = rd.Taken()
+	if j.out = j.out[:len(j.out)-bad]; renames {
+		j.out = x.edited
+	}
+	return j
+}
+
+// forward sends what was judged, in one write, or holds it back.
+func (s *stream) forward(j reading, now time.Time) (end attemptEnd, over bool) {
+	x := s.x
+	if j.content && !s.contentAt(now) {
+		return endContentTimeout, true
+	}
+	if !j.send {
+		x.held = append(x.held, j.out...)
+		j.send = len(x.held) > peekBytes && !j.over
+		j.out = nil
+	}
+	if j.send && !s.send(j.out) {
 		return endClientGone, true
 	}
 	switch {
-	case over:
-		return failed, true
+	case j.over:
+		return j.failed, true
 	case s.drained: // whatever still comes does not buy time
-	case s.done:
+	case x.answer.done:
 		s.drained = true
 		x.dog.watch(drainAfterDone, &errDrained, true)
-	case progress && !x.firstAt.IsZero():
+	case j.progress && !x.firstAt.IsZero():
 		x.dog.watch(x.set.limits.Stall, &errStalled, false)
 	}
 	return 0, false
+}
+
+// contentAt notes content. Here, and once, it is decided whether it came in
+// time: what is late by a hair is not sent and then called a timeout.
+func (s *stream) contentAt(now time.Time) bool {
+	x := s.x
+	if x.firstAt.IsZero() {
+		if !x.dog.watch(x.set.limits.Stall, &errStalled, true) {
+			return false
+		}
+		x.firstContent(now)
+		x.freeBody()
+	}
+	x.lastAt = now
+	x.meterMore(now)
+	return true
 }
 
 // send writes what is held and out, after the header if it is still due.
@@ -148,7 +197,7 @@ func (s *stream) send(out []byte) bool {
 // end is reached when no more can be read; clean is the framing's own end.
 func (s *stream) end(clean bool) attemptEnd {
 	x := s.x
-	clean = clean && x.ctx.Err() == nil
+	clean = clean && !x.halt.ended()
 	switch x.answer.finish(clean) {
 	case endingComplete:
 		if !s.send(nil) {
@@ -161,8 +210,13 @@ func (s *stream) end(clean bool) attemptEnd {
 			return endClientGone
 		}
 		return endComplete
+	case endingFailed:
+		if !s.send(nil) {
+			return endClientGone
+		}
+		return endFailed
 	case endingEmpty:
-		if x.ctx.Err() == nil {
+		if !x.halt.ended() {
 			return endEmpty
 		}
 	}
@@ -178,12 +232,12 @@ func (x *exchange) failStream(c Cause) {
 		case c == CauseBusy:
 			code, message = "overloaded", "the engine is full"
 		case c == CauseClientError && x.fault.message != "":
-			code, message = "invalid_request", x.fault.message
+			code, message = "invalid_request", x.asNamed(x.fault.message)
 		}
 	}
 	x.code, x.abort = code, true
 	if mediaType(x.w.Header()) == "text/event-stream" {
-		x.write(appendErrorEvent(nil, code, message), true)
+		x.write(x.shape.appendErrorEvent(nil, code, message, x.id[0], x.answer.sequence), true)
 	} else if conn := connOf(x.r); conn != nil && !x.r.ProtoAtLeast(1, 1) {
 		conn.resetOnClose() // to an HTTP/1.0 client the end of the connection is that of the answer
 	}

@@ -57,12 +57,19 @@ func (x *exchange) relayWhole(e *engine.Engine, in *incoming) attemptEnd {
 	if err != nil {
 		return x.brokenEnd()
 	}
-	x.answer.Reset()
+	x.answer.Begin(x.ep.answer, false, x.learns())
 	if more {
+		if x.answer.keepsID {
+			x.answer.judgeBody(x.held) // cut, but an id stands at its beginning
+			x.learn(e)
+		}
 		return x.relayRest(e, in)
 	}
 	switch x.answer.judgeBody(x.held) {
 	case bodyEmpty:
+		if x.ep.empty {
+			return x.relayEmpty(in)
+		}
 		return endEmpty
 	case bodyInvalid:
 		return endBroken
@@ -71,14 +78,36 @@ func (x *exchange) relayWhole(e *engine.Engine, in *incoming) attemptEnd {
 		x.fault = engineAnswer{status: f.Status, message: f.Message, code: f.Code, param: f.Param}
 		return endErrorEvent
 	}
-	x.firstAt = time.Now()
+	x.learn(e)
+	body := x.held
+	if x.alias != "" {
+		x.renamer.begin(x.alias)
+		x.edited = x.renamer.append(x.edited[:0], body)
+		body = x.edited
+	}
+	x.firstContent(time.Now())
 	x.lastAt = x.firstAt
 	h := x.header(in)
-	h["Content-Length"] = []string{strconv.Itoa(len(x.held))}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.begin(in.status)
-	if !x.write(x.held, false) {
+	if !x.write(body, false) {
 		return endClientGone
 	}
+	if x.answer.failed && x.ep.api == APIResponses {
+		return endFailed
+	}
+	return endComplete
+}
+
+// relayEmpty passes on an answer that is a status and no body.
+func (x *exchange) relayEmpty(in *incoming) attemptEnd {
+	x.firstContent(time.Now())
+	x.lastAt = x.firstAt
+	h := x.header(in)
+	if in.status != http.StatusNoContent {
+		h["Content-Length"] = []string{"0"}
+	}
+	x.begin(in.status)
 	return endComplete
 }
 
@@ -86,13 +115,25 @@ func (x *exchange) relayWhole(e *engine.Engine, in *incoming) attemptEnd {
 func (x *exchange) relayRaw(e *engine.Engine, in *incoming) attemptEnd {
 	x.held = x.held[:0]
 	x.answer.Reset()
+	if in.length == 0 && x.ep.answer == answerTranscript { // of silence
+		return x.relayEmpty(in)
+	}
 	return x.relayRest(e, in)
+}
+
+func isJSON(h http.Header) bool {
+	kind := mediaType(h)
+	return kind == "application/json" || kind == ""
 }
 
 // relayRest sends what is held and then the rest of the body as it comes. The
 // header waits for the first byte.
 func (x *exchange) relayRest(e *engine.Engine, in *incoming) attemptEnd {
-	x.held = slices.Grow(x.held, readBufferBytes)
+	x.held = slices.Grow(x.held, 2*readBufferBytes)
+	renames := x.alias != "" && isJSON(in.header)
+	if renames {
+		x.renamer.begin(x.alias)
+	}
 	for {
 		var err error
 		if len(x.held) == 0 {
@@ -107,15 +148,20 @@ func (x *exchange) relayRest(e *engine.Engine, in *incoming) attemptEnd {
 		e.Progress(now)
 		if len(x.held) > 0 {
 			if x.status == 0 {
-				x.firstAt = now
+				x.firstContent(now)
 				h := x.header(in)
-				if in.length >= 0 {
+				if in.length >= 0 && !renames {
 					h["Content-Length"] = []string{strconv.FormatInt(in.length, 10)}
 				}
 				x.begin(in.status)
 			}
 			x.lastAt = now
-			if !x.write(x.held, true) {
+			out := x.held
+			if renames {
+				x.edited = x.renamer.append(x.edited[:0], out)
+				out = x.edited
+			}
+			if !x.write(out, true) {
 				return endClientGone
 			}
 			x.held = x.held[:0]
@@ -134,13 +180,14 @@ func (x *exchange) relayRest(e *engine.Engine, in *incoming) attemptEnd {
 func (x *exchange) receiveFault(e *engine.Engine, in *incoming) attemptFacts {
 	more, err := x.readHeld(e, in, faultBytes)
 	facts := attemptFacts{End: endStatus, Status: in.status}
-	if err != nil && x.ctx.Err() != nil {
+	if err != nil && x.halt.ended() {
 		return attemptFacts{End: x.brokenEnd()}
 	}
-	x.fault = engineAnswer{status: in.status, header: in.header, body: x.held, retryAfter: retryAfterOf(in.header)}
+	x.fault = engineAnswer{status: in.status, header: in.header, body: x.held, advice: adviceOf(in.header)}
 	if more || err != nil || encoded(in.header) {
 		x.fault.header = nil // not whole, or not readable: the status is passed on, with our words
 	}
+	facts.RequestAtFault = in.status == http.StatusInternalServerError && x.shape == shapeAnthropic && missingMember(x.held)
 	if in.status == http.StatusNotFound && namesModel(x.held, x.env.Model) {
 		facts.ModelListed = lists(e, x.env.Model)
 	}
@@ -153,16 +200,6 @@ func lists(e *engine.Engine, model string) bool {
 	return slices.ContainsFunc(models, func(m engine.Model) bool { return m.ID == model })
 }
 
-// retryAfterOf reads Retry-After in seconds, within what SDKs obey (1-60 s);
-// 0 where it is absent or a date.
-func retryAfterOf(h http.Header) int {
-	n, err := strconv.Atoi(strings.TrimSpace(h.Get("Retry-After")))
-	if err != nil || n < 1 {
-		return 0
-	}
-	return min(n, 60)
-}
-
 // deliverFault gives the client an engine's 4xx or 501 as it is.
 func (x *exchange) deliverFault() {
 	f := &x.fault
@@ -171,7 +208,7 @@ func (x *exchange) deliverFault() {
 		if code == "" {
 			code = "invalid_request"
 		}
-		message := f.message
+		message := x.asNamed(f.message)
 		if message == "" {
 			message = "the engine refused the request"
 		}
@@ -181,7 +218,22 @@ func (x *exchange) deliverFault() {
 	}
 	h := x.w.Header()
 	copyEngineHeader(h, f.header)
-	h["Content-Length"] = []string{strconv.Itoa(len(f.body))}
+	body := f.body
+	if x.alias != "" {
+		body = replaceName(body, x.env.Model, x.alias)
+	}
+	if f.status == http.StatusInternalServerError { // of a request that will not get better
+		h["X-Should-Retry"] = []string{"false"}
+	}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.begin(f.status)
-	x.write(f.body, false)
+	x.write(body, false)
+}
+
+// asNamed is an engine's text with the model named as the client does.
+func (x *exchange) asNamed(text string) string {
+	if x.alias == "" {
+		return text
+	}
+	return string(replaceName([]byte(text), x.env.Model, x.alias))
 }

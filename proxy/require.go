@@ -13,24 +13,31 @@ const (
 	maxRequireBytes = 128 // of a name, and of a value
 )
 
-// parseRequire reads the labels that a request demands of its engine, from
-// all x-penstock-require lines together. The result is canonical: sorted,
-// without repeats, "name=value,name=value"; two values of one name are both
-// demanded. A header that cannot be read is an error, never no demand.
-func parseRequire(h http.Header) (string, error) {
-	lines := h[requireHeader]
-	if len(lines) == 0 {
-		return "", nil
+// demand is what the request's engine must carry: what the tenant demands
+// always, and what the request adds.
+func (t *tenant) demand(h http.Header) (string, error) {
+	if len(h[requireHeader]) == 0 {
+		return t.require, nil
 	}
-	var terms []string
+	return parseRequire(h, t.demands...)
+}
+
+// parseRequire reads the labels that a request demands of its engine, from
+// all x-penstock-require lines together, and joins them with those that are
+// demanded always. The result is canonical: sorted, without repeats,
+// "name=value,name=value"; two values of one name are both demanded. A header
+// that cannot be read is an error, never no demand.
+func parseRequire(h http.Header, always ...string) (string, error) {
+	lines := h[requireHeader]
+	terms := slices.Clone(always)
 	for _, line := range lines {
 		for term := range strings.SplitSeq(line, ",") {
-			if len(terms) == maxRequireTerms {
+			if len(terms) == len(always)+maxRequireTerms {
 				return "", badRequest("x-penstock-require", "x-penstock-require has more than %d terms", maxRequireTerms)
 			}
 			t, fault := requireTerm(term)
 			if fault != "" {
-				return "", badRequest("x-penstock-require", "term %d of x-penstock-require %s", len(terms)+1, fault)
+				return "", badRequest("x-penstock-require", "term %d of x-penstock-require %s", len(terms)-len(always)+1, fault)
 			}
 			terms = append(terms, t)
 		}

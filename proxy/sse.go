@@ -9,7 +9,7 @@ const (
 	// maxEventBytes bounds one event of an engine (protection.md 3); SDKs stop at 32 MiB.
 	maxEventBytes = 16 << 20
 	// readBufferBytes is what a stream holds while its events are small.
-	readBufferBytes = 8 << 10
+	readBufferBytes = 2 << 10
 	// keepBufferBytes is the largest buffer that survives a huge event or a reset.
 	keepBufferBytes = 64 << 10
 )

@@ -8,6 +8,10 @@ import (
 	"time"
 )
 
+type endFunc func(why error)
+
+func (f endFunc) end(why error) { f(why) }
+
 func TestWatchdog(t *testing.T) {
 	second := errors.New("second")
 	for _, c := range []struct {
@@ -32,7 +36,7 @@ func TestWatchdog(t *testing.T) {
 				defer cancel(nil)
 				var d watchdog
 				began := time.Now()
-				d.start(cancel, time.Second, &errContentTimeout)
+				d.start(endFunc(cancel), time.Second, &errContentTimeout)
 				time.Sleep(500 * time.Millisecond)
 				c.moves(&d)
 				select {
@@ -62,7 +66,7 @@ func TestWatchdogDecidesOnce(t *testing.T) {
 	var d watchdog
 	for range 3000 {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		d.start(cancel, 20*time.Microsecond, &errContentTimeout)
+		d.start(endFunc(cancel), 20*time.Microsecond, &errContentTimeout)
 		for end := time.Now().Add(20 * time.Microsecond); time.Now().Before(end); {
 		}
 		inTime := d.watch(time.Hour, &errStalled, true)
@@ -82,12 +86,12 @@ func TestWatchdogDecidesOnce(t *testing.T) {
 func TestWatchdogSparesTheNextRequest(t *testing.T) {
 	var d watchdog
 	for range 3000 {
-		d.start(func(error) {}, 10*time.Microsecond, &errContentTimeout)
+		d.start(endFunc(func(error) {}), 10*time.Microsecond, &errContentTimeout)
 		for end := time.Now().Add(10 * time.Microsecond); time.Now().Before(end); {
 		}
 		d.stop()
 		ctx, cancel := context.WithCancelCause(t.Context())
-		d.start(cancel, time.Hour, &errContentTimeout)
+		d.start(endFunc(cancel), time.Hour, &errContentTimeout)
 		time.Sleep(time.Microsecond)
 		if ctx.Err() != nil {
 			t.Fatalf("ended by the request before it: %v", context.Cause(ctx))

@@ -30,7 +30,7 @@ func Candidates(m *Model, k ClassKey) []Candidate {
 	}
 	var cands []Candidate
 	for _, e := range m.Engines {
-		if e.Caps&k.Caps != k.Caps || !Satisfies(e, k.Require) {
+		if e.Can()&k.Caps != k.Caps || !Satisfies(e, k.Require) {
 			continue
 		}
 		if limit := e.ContextTokens(m.Name); limit > 0 && limit <= tooShort {
@@ -43,7 +43,7 @@ func Candidates(m *Model, k ClassKey) []Candidate {
 }
 
 // Weigh sets weights and shares in proportion to capacity, over the
-// candidates that take traffic. Where capacity is not known of all, those
+// candidates that take traffic or soon will (engine.Live.Planned). Where capacity is not known of all, those
 // without one count by their in-flight cap, at the rate of those that have
 // both; with no capacity at all the caps alone decide.
 func Weigh(cands []Candidate) {
@@ -62,7 +62,7 @@ func Weigh(cands []Candidate) {
 	for i := range cands {
 		c := &cands[i]
 		switch {
-		case !c.Live.Ready():
+		case !c.Live.Planned():
 			c.Weight = 0
 		case c.Engine.Capacity != nil:
 			c.Weight = *c.Engine.Capacity

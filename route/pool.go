@@ -1,6 +1,8 @@
 package route
 
 import (
+	"math"
+	"math/rand/v2"
 	"sync/atomic"
 
 	"penstock/engine"
@@ -25,6 +27,7 @@ type Component struct {
 	_        [56]byte
 	inflight atomic.Int64
 	_        [56]byte
+	planned  atomic.Uint64 // float64
 }
 
 // NewComponent starts a counter at what is in flight on its engines now.
@@ -37,10 +40,21 @@ func NewComponent(members string, inFlight int64) *Component {
 // InFlight is m of hashing.md 4.
 func (c *Component) InFlight() int64 { return c.inflight.Load() }
 
+// Plan notes how many requests the plan in use expects in flight here.
+func (c *Component) Plan(inFlight float64) { c.planned.Store(math.Float64bits(inFlight)) }
+
+// HasRoom reports that less is in flight than the plan expects: demand came
+// together, or is not what was planned for, and nobody need be refused. Under a
+// steady overload it is now and then so by chance; conversations that are
+// admitted then come before new ones.
+func (c *Component) HasRoom() bool {
+	return float64(c.InFlight()) < math.Float64frombits(c.planned.Load())
+}
+
 // Add counts a pick (+1) or a release (-1).
 func (c *Component) Add(n int64) { c.inflight.Add(n) }
 
-// Pool is one candidate set with its slots. Immutable but for lastUsed.
+// Pool is one candidate set with its slots. Immutable but for lastUsed and turn.
 type Pool struct {
 	Candidates []Candidate // sorted by engine name
 	Component  *Component
@@ -48,10 +62,16 @@ type Pool struct {
 	shift      uint        // slot of a key = key >> shift
 	alias      []aliasCell // draws by weight
 	byID       []uint16    // engine.Live.ID -> candidate, None
-	seeds      []uint64    // rendezvous seed of each candidate
+	home       *rendezvous // of a slot, before chance is corrected
+	// Shared is set where other gateways of the same source make slots of their
+	// own for the same conversations.
+	Shared bool
 
+	takers   []uint16     // those with weight to speak of
 	movedAt  int64        // unix seconds of the newest slot move, 0 for none
 	lastUsed atomic.Int64 // unix seconds of the last Touch
+	_        [56]byte     // what is above is read by all picks, what is below written by each in turn
+	turn     atomic.Uint64
 }
 
 // NewPool builds a pool. Slots are moved from prev as little as the weights
@@ -59,7 +79,26 @@ type Pool struct {
 // a restart, or another gateway, makes the same ones. now counts in seconds.
 func NewPool(cands []Candidate, comp *Component, prev *Pool, now int64) *Pool {
 	p := NewAdHoc(cands, comp)
+	if prev != nil {
+		p.lastUsed.Store(prev.lastUsed.Load())
+		p.turn.Store(prev.turn.Load())
+	}
 	p.fill(prev, now)
+	return p
+}
+
+// NewSharedPool builds a pool whose slots are a function of names and weights
+// alone, whatever was before: gateways with equal weights have equal slots
+// without a word between them. prev tells who had a slot before.
+func NewSharedPool(cands []Candidate, comp *Component, prev *Pool, now int64) *Pool {
+	p := NewAdHoc(cands, comp)
+	p.Shared = true
+	p.fresh()
+	if prev != nil {
+		p.lastUsed.Store(prev.lastUsed.Load())
+		p.turn.Store(prev.turn.Load())
+		p.remember(prev, now)
+	}
 	return p
 }
 
@@ -74,14 +113,37 @@ func NewAdHoc(cands []Candidate, comp *Component) *Pool {
 	for i := range p.byID {
 		p.byID[i] = None
 	}
-	p.seeds = make([]uint64, len(cands))
 	for i := range cands {
 		p.byID[cands[i].Live.ID] = uint16(i)
-		p.seeds[i] = seedOf(cands[i].Engine.Name)
 	}
+	heaviest := 0.0
+	for i := range cands {
+		heaviest = max(heaviest, cands[i].Weight)
+	}
+	for i := range cands {
+		if cands[i].Weight > lastResort*heaviest {
+			p.takers = append(p.takers, uint16(i))
+		}
+	}
+	p.turn.Store(rand.Uint64() >> 1) // gateways and pools do not begin at the same one
+	p.home = newRendezvous(cands)
 	p.alias = newAlias(cands)
 	return p
 }
+
+// lastResort is the part of the heaviest weight up to which a candidate is
+// only there for when all others are full.
+const lastResort = 1e-6
+
+// Takers are the candidates that have weight, in order, those of last resort
+// left out.
+func (p *Pool) Takers() []uint16 { return p.takers }
+
+// Turn counts picks in turn.
+func (p *Pool) Turn() uint64 { return p.turn.Add(1) }
+
+// BeginTurns sets where picks in turn begin, for who wants the same run twice.
+func (p *Pool) BeginTurns(at uint64) { p.turn.Store(at) }
 
 // ByID finds a candidate by its engine's id; None if it is not one.
 func (p *Pool) ByID(id uint16) uint16 {
@@ -89,6 +151,14 @@ func (p *Pool) ByID(id uint16) uint16 {
 		return None
 	}
 	return p.byID[id]
+}
+
+// idOf is the id of a candidate's engine, one that no engine has for None.
+func (p *Pool) idOf(i uint16) uint16 {
+	if i == None {
+		return None
+	}
+	return p.Candidates[i].Live.ID
 }
 
 // Slot is what the pool says about a key: its engine, its fixed alternate and,
@@ -103,13 +173,10 @@ func (p *Pool) Slot(key uint64) Slot {
 // SlotIndex is the number of the key's slot; it seeds further alternates.
 func (p *Pool) SlotIndex(key uint64) uint64 { return key >> p.shift }
 
-// adHocSlot computes what a fresh slot table would hold.
+// adHocSlot computes what a fresh slot table would hold, but for the few slots
+// in which chance is corrected.
 func (p *Pool) adHocSlot(key uint64) Slot {
-	var g *groups
-	if len(p.Candidates) > groupAbove {
-		g = p.newGroups()
-	}
-	best, second := p.rendezvousOf(g, int(key>>p.shift))
+	best, second := p.home.of(key >> p.shift)
 	return Slot{Engine: best, Alternate: second, Previous: None}
 }
 
@@ -212,4 +279,20 @@ func (p *Pool) Draw(r uint64) uint16 {
 		return c.alias
 	}
 	return i
+}
+
+// MovedFrom is the share of the slots that were another engine's in prev; 0
+// where either has no slots.
+func (p *Pool) MovedFrom(prev *Pool) float64 {
+	if len(p.slots) == 0 || len(prev.slots) == 0 {
+		return 0
+	}
+	moved := 0
+	for s := range p.slots {
+		old := prev.slots[uint64(s)<<p.shift>>prev.shift]
+		if p.idOf(p.slots[s].Engine) != prev.idOf(old.Engine) {
+			moved++
+		}
+	}
+	return float64(moved) / float64(len(p.slots))
 }

@@ -13,10 +13,15 @@ import (
 // (Thaler and Ravishankar 1998; weights as in Mosharaf's and Schindelhauer's
 // logarithmic method.)
 
-// groupAbove is the number of candidates from which the rendezvous has two
-// levels, a group by its members' weight and then a member, so that a slot
-// costs about two square roots of the candidates instead of all of them.
-const groupAbove = 512
+// Above flatMost candidates the rendezvous is a tree: a branch by the weight
+// of all below it, then one of its branches, then a member. A slot then costs
+// the branches of a few levels and not all candidates. Who sits on which branch follows
+// from its own name.
+const (
+	flatMost   = 32
+	branchBits = 4
+	branches   = 1 << branchBits
+)
 
 func seedOf(name string) uint64 { return xxhash.Sum64String(name) }
 
@@ -61,63 +66,70 @@ func (c *contest) offer(i uint16, u, w float64) {
 	}
 }
 
-// rendezvousOf finds the best two candidates of a slot: over all of them, or
-// in two levels where g is given.
-func (p *Pool) rendezvousOf(g *groups, slot int) (best, second uint16) {
-	if g != nil {
-		return p.rendezvousIn(g, slot)
+// rendezvous is the tree over the candidates of a pool, or one of its nodes.
+type rendezvous struct {
+	weight  float64 // of all below
+	seed    uint64
+	nodes   []rendezvous // nil: members decide
+	members []member
+}
+
+type member struct {
+	seed      uint64
+	weight    float64
+	candidate uint16
+}
+
+func newRendezvous(cands []Candidate) *rendezvous {
+	levels := 0
+	for n := len(cands); n > flatMost; n >>= branchBits {
+		levels++
 	}
+	root := &rendezvous{}
+	for i := range cands {
+		seed := seedOf(cands[i].Engine.Name)
+		root.add(levels, mix(seed), member{seed: seed, weight: cands[i].Weight, candidate: uint16(i)})
+	}
+	return root
+}
+
+// add puts m where the low bits of path lead.
+func (r *rendezvous) add(levels int, path uint64, m member) {
+	r.weight += m.weight
+	if levels == 0 {
+		r.members = append(r.members, m)
+		return
+	}
+	if r.nodes == nil {
+		r.nodes = make([]rendezvous, branches)
+		for k := range r.nodes {
+			r.nodes[k].seed = mix(r.seed + uint64(k) + golden)
+		}
+	}
+	r.nodes[path%branches].add(levels-1, path>>branchBits, m)
+}
+
+// of finds the best two candidates of a slot. The second is the runner-up
+// among the members beside the best, else the best of the branch beside.
+func (r *rendezvous) of(slot uint64) (best, second uint16) {
 	c := newContest()
-	for i := range p.Candidates {
-		c.offer(uint16(i), unit(uint64(slot), p.seeds[i]), p.Candidates[i].Weight)
+	if r.nodes == nil {
+		for i := range r.members {
+			m := &r.members[i]
+			c.offer(m.candidate, unit(slot, m.seed), m.weight)
+		}
+		return c.best, c.second
 	}
-	return c.best, c.second
-}
-
-// groups is the two-level rendezvous of a large pool.
-type groups struct {
-	members [][]uint16
-	weight  []float64
-	seed    []uint64
-}
-
-// newGroups puts each candidate into a group by its own hash, so that
-// membership does not depend on who else is there.
-func (p *Pool) newGroups() *groups {
-	n := 1
-	for n*n < len(p.Candidates) {
-		n *= 2
+	for k := range r.nodes {
+		n := &r.nodes[k]
+		c.offer(uint16(k), unit(slot, n.seed), n.weight)
 	}
-	g := &groups{members: make([][]uint16, n), weight: make([]float64, n), seed: make([]uint64, n)}
-	for i := range p.Candidates {
-		k := mix(p.seeds[i]) & uint64(n-1)
-		g.members[k] = append(g.members[k], uint16(i))
-		g.weight[k] += p.Candidates[i].Weight
-	}
-	for k := range g.seed {
-		g.seed[k] = mix(uint64(k) + golden)
-	}
-	return g
-}
-
-func (p *Pool) rendezvousIn(g *groups, slot int) (best, second uint16) {
-	outer := newContest()
-	for k := range g.weight {
-		outer.offer(uint16(k), unit(uint64(slot), g.seed[k]), g.weight[k])
-	}
-	if outer.best == None {
+	if c.best == None {
 		return None, None
 	}
-	inner := newContest()
-	for _, i := range g.members[outer.best] {
-		inner.offer(i, unit(uint64(slot), p.seeds[i]), p.Candidates[i].Weight)
+	best, second = r.nodes[c.best].of(slot)
+	if second == None && c.second != None {
+		second, _ = r.nodes[c.second].of(slot)
 	}
-	if inner.second == None && outer.second != None {
-		other := newContest()
-		for _, i := range g.members[outer.second] {
-			other.offer(i, unit(uint64(slot), p.seeds[i]), p.Candidates[i].Weight)
-		}
-		inner.second = other.best
-	}
-	return inner.best, inner.second
+	return best, second
 }

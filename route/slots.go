@@ -21,10 +21,11 @@ const (
 	slotsPerEngine       = 64
 	tick                 = 2   // seconds per tick of MovedAt; wraps after 36 hours
 	KVLifetime     int64 = 300 // seconds a conversation's cache is worth returning to
-	// tolerance is how far an engine's slots may be from its weight,
-	// relatively, before slots are moved to correct chance. Moving less keeps
-	// a restarted gateway, and one that saw every change, on the same slots.
-	tolerance = 0.02
+	// Slots move when an engine's are further than looseEngine from its weight,
+	// relatively, or when looseAll of all slots are with another engine than
+	// the weights want; then all are set right. Less is not worth a cache.
+	looseEngine = 0.02
+	looseAll    = 0.001
 )
 
 // slotBits is log2 of the slots for n candidates.
@@ -39,30 +40,43 @@ func (s Slot) Draining(now int64) bool {
 	return s.Previous != None && uint16(now/tick)-s.MovedAt < uint16(KVLifetime/tick)
 }
 
-// fill makes the slots. Without prev they are the fresh ones; with it, those
-// of prev, moved towards the fresh ones by no more than the weights need.
+// fill makes the slots. Without prev they are the fresh ones. Where engines
+// came, slots move towards the fresh ones, by no more than the weights need:
+// gateways that saw different pasts meet there. Where engines left or weights
+// changed, slots move from who has too many to who has too few.
 func (p *Pool) fill(prev *Pool, now int64) {
-	p.fresh()
 	if p.alias == nil || prev == nil || prev.slots == nil {
+		p.fresh()
 		return
 	}
-	target := p.slots
-	p.slots = make([]Slot, len(target))
+	var target []Slot
+	if p.newcomers(prev) {
+		p.fresh()
+		target = p.slots
+	}
+	p.slots = make([]Slot, 1<<(64-p.shift))
 	p.keep(prev, target, now)
-	p.follow(target, now)
+	count, quota := p.SlotCounts(), quotas(p.Candidates, len(p.slots))
+	if !settled(count, quota) {
+		p.settle(target, count, quota, now)
+	}
 	p.noteMoves(prev, now)
 }
 
-// fresh makes the slots by rendezvous, then moves what chance put too far
-// from the weights. Its result depends on names and weights alone.
+// newcomers reports whether a candidate takes traffic that took none in prev.
+func (p *Pool) newcomers(prev *Pool) bool {
+	return slices.ContainsFunc(p.Candidates, func(c Candidate) bool {
+		i := prev.ByID(c.Live.ID)
+		return c.Weight > 0 && (i == None || prev.Candidates[i].Weight <= 0)
+	})
+}
+
+// fresh makes the slots by rendezvous, then moves what chance put elsewhere
+// than the weights. Its result depends on names and weights alone.
 func (p *Pool) fresh() {
 	p.slots = make([]Slot, 1<<(64-p.shift))
-	var g *groups
-	if len(p.Candidates) > groupAbove {
-		g = p.newGroups()
-	}
 	for s := range p.slots {
-		best, second := p.rendezvousOf(g, s)
+		best, second := p.home.of(uint64(s))
 		p.slots[s] = Slot{Engine: best, Alternate: second, Previous: None}
 	}
 	if p.alias != nil {
@@ -71,34 +85,85 @@ func (p *Pool) fresh() {
 }
 
 // keep gives every slot the engine it had in prev where that one still takes
-// traffic, else the target's, remembering who had it.
+// traffic. The others go where the target says while that engine has room,
+// then to their alternate, then to whoever has room; they remember who had them.
+// target is nil where no fresh slots were made.
 func (p *Pool) keep(prev *Pool, target []Slot, now int64) {
-	from := make([]uint16, len(prev.Candidates)) // prev's index -> ours
+	from := make([]uint16, len(prev.Candidates)+1) // prev's index -> ours
 	for i := range prev.Candidates {
-		from[i] = p.ByID(prev.Candidates[i].Live.ID)
-	}
-	index := func(i uint16) uint16 {
-		if i == None {
-			return None
+		if from[i] = p.ByID(prev.Candidates[i].Live.ID); from[i] != None && p.Candidates[from[i]].Weight <= 0 {
+			from[i] = None
 		}
-		return from[i]
 	}
+	from[len(prev.Candidates)] = None
+	index := func(i uint16) uint16 { return from[min(int(i), len(prev.Candidates))] }
+	room := quotas(p.Candidates, len(p.slots))
+	var orphans []int
 	for s := range p.slots {
 		// A pool that outgrew its table halves or doubles the slots: the key
 		// keeps its high bits and so its engine.
-		old, slot := prev.slots[uint64(s)<<p.shift>>prev.shift], target[s]
-		had := index(old.Engine)
-		if had == None || p.Candidates[had].Weight <= 0 {
-			slot.moved(had, now)
-			p.slots[s] = slot
-			continue
+		old := prev.slots[uint64(s)<<p.shift>>prev.shift]
+		slot := Slot{Engine: index(old.Engine), Alternate: index(old.Alternate), Previous: None}
+		if target != nil {
+			slot.Alternate = other(target[s], slot.Engine)
+		} else if slot.Alternate == None {
+			best, second := p.home.of(uint64(s))
+			slot.Alternate = other(Slot{Engine: best, Alternate: second}, slot.Engine)
 		}
-		if old.Draining(now) {
-			slot.Previous, slot.MovedAt = index(old.Previous), old.MovedAt
+		if slot.Engine == None {
+			slot.moved(p.ByID(prev.idOf(old.Engine)), now)
+			orphans = append(orphans, s)
+		} else {
+			room[slot.Engine]--
+			if old.Draining(now) {
+				slot.Previous, slot.MovedAt = p.ByID(prev.idOf(old.Previous)), old.MovedAt
+			}
 		}
-		slot.take(had)
 		p.slots[s] = slot
 	}
+	taker := 0
+	for _, s := range orphans {
+		slot := &p.slots[s]
+		to := slot.Alternate // the target's engine, where there is one
+		if target != nil && room[to] <= 0 {
+			to = target[s].Alternate
+		}
+		if to == None || room[to] <= 0 {
+			for room[taker] <= 0 {
+				taker++
+			}
+			to = uint16(taker)
+		}
+		room[to]--
+		if slot.Engine = to; slot.Alternate == to {
+			best, second := p.home.of(uint64(s))
+			slot.Alternate = other(Slot{Engine: best, Alternate: second}, to)
+		}
+	}
+}
+
+// remember notes in every slot that prev had with another engine who that was.
+func (p *Pool) remember(prev *Pool, now int64) {
+	if prev.slots == nil {
+		return
+	}
+	for s := range p.slots {
+		slot, old := &p.slots[s], prev.slots[uint64(s)<<p.shift>>prev.shift]
+		if was := p.ByID(prev.idOf(old.Engine)); was != None && was != slot.Engine {
+			slot.moved(was, now)
+		} else if old.Draining(now) {
+			slot.Previous, slot.MovedAt = p.ByID(prev.idOf(old.Previous)), old.MovedAt
+		}
+	}
+	p.noteMoves(prev, now)
+}
+
+// other is a slot's engine, or its alternate where that is engine already.
+func other(s Slot, engine uint16) uint16 {
+	if s.Engine == engine {
+		return s.Alternate
+	}
+	return s.Engine
 }
 
 // take gives the slot another engine; its alternate stays another one.
@@ -109,33 +174,25 @@ func (s *Slot) take(engine uint16) {
 	s.Engine = engine
 }
 
-// follow moves slots until each engine has as many as in the target, first
-// those that are its own there. Every move brings two engines one slot nearer,
-// so that none is wasted. Nothing moves while all are within the tolerance.
-func (p *Pool) follow(target []Slot, now int64) {
-	count, want := p.SlotCounts(), make([]int, len(p.Candidates))
-	for s := range target {
-		want[target[s].Engine]++
-	}
-	if p.withinTolerance(count) {
-		return
-	}
-	move := func(s int, to uint16) {
-		slot := &p.slots[s]
-		count[slot.Engine]--
-		count[to]++
-		slot.moved(slot.Engine, now)
-		slot.take(to)
-	}
+// settle moves slots until each engine has its quota: first to who has them in
+// the target, or else to their alternate, where spilled conversations have
+// their cache already; then to whoever needs some. Every move brings two
+// engines one slot nearer, so that none is wasted.
+func (p *Pool) settle(target []Slot, count, quota []int, now int64) {
+	move := p.mover(count, now)
 	for s := range p.slots {
-		if e, t := p.slots[s].Engine, target[s].Engine; count[e] > want[e] && count[t] < want[t] {
-			move(s, t)
+		e, to := p.slots[s].Engine, p.slots[s].Alternate
+		if target != nil {
+			to = target[s].Engine
+		}
+		if to != None && count[e] > quota[e] && count[to] < quota[to] {
+			move(s, to)
 		}
 	}
 	taker := 0
 	for s := range p.slots {
-		if e := p.slots[s].Engine; count[e] > want[e] {
-			for count[taker] >= want[taker] {
+		if e := p.slots[s].Engine; count[e] > quota[e] {
+			for count[taker] >= quota[taker] {
 				taker++
 			}
 			move(s, uint16(taker))
@@ -143,55 +200,52 @@ func (p *Pool) follow(target []Slot, now int64) {
 	}
 }
 
-// band is the slots an engine of that quota may have too few or too many.
-func band(quota int) int { return int(tolerance * float64(quota)) }
+// mover moves a slot, keeps count and notes who had it.
+func (p *Pool) mover(count []int, now int64) func(s int, to uint16) {
+	return func(s int, to uint16) {
+		slot := &p.slots[s]
+		count[slot.Engine]--
+		count[to]++
+		slot.moved(slot.Engine, now)
+		slot.take(to)
+	}
+}
 
-func (p *Pool) withinTolerance(count []int) bool {
-	for i, q := range quotas(p.Candidates, len(p.slots)) {
-		if off := count[i] - q; off > band(q) || -off > band(q) {
+// settled reports whether the counts are near enough to what is wanted.
+func settled(count, want []int) bool {
+	slots, misplaced := 0, 0
+	for i, w := range want {
+		off := count[i] - w
+		slots += w
+		misplaced += max(0, off)
+		if n := max(off, -off); n > 1 && float64(n) > looseEngine*float64(w) {
 			return false
 		}
 	}
-	return true
+	return float64(misplaced) <= looseAll*float64(slots)
 }
 
-// correct brings engines that chance left outside the tolerance back into it:
-// those above it give, the neediest take; and while some engine is below it,
-// whoever is above its quota gives.
+// correct moves slots from engines to which chance gave more than their quota
+// to those that have less, the neediest first.
 func (p *Pool) correct() {
-	count := p.SlotCounts()
-	if p.withinTolerance(count) {
-		return
-	}
-	quota := quotas(p.Candidates, len(p.slots))
+	count, quota := p.SlotCounts(), quotas(p.Candidates, len(p.slots))
 	var takers []uint16
-	starving := 0
 	for i, q := range quota {
 		if count[i] < q {
 			takers = append(takers, uint16(i))
-			starving += max(0, q-band(q)-count[i])
 		}
 	}
 	slices.SortStableFunc(takers, func(a, b uint16) int { return cmp.Compare(count[a]-quota[a], count[b]-quota[b]) })
 	for s := range p.slots {
 		slot := &p.slots[s]
-		e := slot.Engine
-		if over := count[e] - quota[e]; over <= 0 || over <= band(quota[e]) && starving == 0 {
-			continue
+		if e := slot.Engine; count[e] > quota[e] {
+			for count[takers[0]] >= quota[takers[0]] {
+				takers = takers[1:]
+			}
+			count[e]--
+			count[takers[0]]++
+			slot.take(takers[0])
 		}
-		for len(takers) > 0 && count[takers[0]] >= quota[takers[0]] {
-			takers = takers[1:]
-		}
-		if len(takers) == 0 {
-			return
-		}
-		t := takers[0]
-		if count[t] < quota[t]-band(quota[t]) {
-			starving--
-		}
-		count[e]--
-		count[t]++
-		slot.take(t)
 	}
 }
 

@@ -18,10 +18,12 @@ const (
 	ReasonModels                // an engine serves other models than before
 	ReasonClass                 // a new class of requests was seen
 	ReasonDrained               // conversations of moved slots have had their KV lifetime
+	ReasonPlan                  // the plan moved weights
+	ReasonPolicy                // another policy decides
 )
 
 func (r Reason) String() string {
-	return [...]string{"start", "engines", "state", "models", "class", "drained"}[r]
+	return [...]string{"start", "engines", "state", "models", "class", "drained", "plan", "policy"}[r]
 }
 
 // Model is one name that requests can ask for, and who serves it.
@@ -33,6 +35,8 @@ type Model struct {
 	Limits []int
 	// unlimited is set where some engine has not told a context length.
 	Unlimited bool
+	// Adapter is set where all its engines list it as an adapter of another.
+	Adapter bool
 }
 
 // Need is what a request demands of an engine beyond the model.
@@ -75,13 +79,29 @@ type Table struct {
 	Built   time.Time
 	Reason  Reason
 	Policy  string
+	Rule    Rule
+	Plan    *Plan  // what the weights follow; nil: capacity alone
 	Source  string // the cluster in which requests enter
 	Models  map[string]*Model
-	Classes map[ClassKey]*Pool
+	Classes map[ClassKey]*Class
+	Engines []*engine.Engine // all, by Live.ID; nil where an id is not in use
 	// Untold is set while some engine has never said what it serves: then an
 	// unknown model may still turn out to be known.
 	Untold bool
+	// Shared is set where other gateways of the source serve the same
+	// conversations: slots are then made without regard to what was.
+	Shared bool
 	Wants  *Wants
+	Ledger *Ledger
+}
+
+// Class is what a table says of one class: who serves it, and where its
+// requests are counted. Classes with the same candidates share a pool.
+// Immutable.
+type Class struct {
+	*Pool
+	Traffic *Traffic
+	Shed    [Priorities]float64 // planned fractions to refuse at admission
 }
 
 // Tier is the number of context limits that a prompt of at least tokens
@@ -98,10 +118,10 @@ func (m *Model) Tier(tokens int) uint8 {
 	return uint8(n)
 }
 
-// Class finds the pool of a class. A nil model means that nobody serves that
-// name. A nil pool means that the class has no slot table yet: the caller
+// Class finds a class. A nil model means that nobody serves that name. A nil
+// class means that it has no slot table yet: the caller
 // picks from NewAdHoc and the class has a table from the next cycle on.
-func (t *Table) Class(model string, need Need) (*Model, ClassKey, *Pool) {
+func (t *Table) Class(model string, need Need) (*Model, ClassKey, *Class) {
 	m := t.Models[model]
 	if m == nil {
 		return nil, ClassKey{}, nil
@@ -110,14 +130,38 @@ func (t *Table) Class(model string, need Need) (*Model, ClassKey, *Pool) {
 	return m, key, t.Classes[key]
 }
 
+// Engine finds an engine by its id, nil if there is none.
+func (t *Table) Engine(id uint16) *engine.Engine {
+	if int(id) >= len(t.Engines) {
+		return nil
+	}
+	return t.Engines[id]
+}
+
 // Published is the pointer that the request path reads: one load, never nil.
 type Published struct{ table atomic.Pointer[Table] }
 
 // NewPublished holds an empty table, version 0.
 func NewPublished(source string) *Published {
 	p := &Published{}
-	p.table.Store(&Table{Source: source, Untold: true, Wants: NewWants()})
+	p.table.Store(&Table{Source: source, Untold: true, Wants: NewWants(), Ledger: NewLedger()})
 	return p
+}
+
+// Continue makes the versions of tables go on from one that an earlier process
+// published.
+func (p *Published) Continue(version uint64) {
+	t := *p.table.Load()
+	t.Version = version
+	p.table.Store(&t)
+}
+
+// Share says whether other gateways of the source serve the same conversations;
+// the next table follows it.
+func (p *Published) Share(shared bool) {
+	t := *p.table.Load()
+	t.Shared = shared
+	p.table.Store(&t)
 }
 
 // Load returns the current table.

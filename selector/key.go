@@ -17,6 +17,7 @@ const (
 	DomainID      Domain = iota // an id that names the conversation
 	DomainGroup                 // prompt_cache_key: names a group
 	DomainOpening               // digest of the conversation's opening
+	DomainBound                 // an id that an engine made: Bindings
 )
 
 // MaxKeyBytes bounds an affinity id; longer ones are not keys.

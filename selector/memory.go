@@ -83,6 +83,20 @@ func (m *memory) get(key uint64, now int64) (engine uint16, ok bool) {
 	return 0, false
 }
 
+// seen reports whether a key was used lately, without using it.
+func (m *memory) seen(key uint64, now int64) bool {
+	s, tag := m.table.Load().set(key), tagOf(key)
+	for i := range s {
+		if w := s[i].Load(); w != 0 && w>>(16+timeBits) == tag {
+			return age(w, now) <= seenLately
+		}
+	}
+	return false
+}
+
+// seenLately is for how many seconds a conversation counts as under way.
+const seenLately = 600
+
 // put remembers the engine of a key, in place of an older word of the same
 // key, an expired one, or the one longest unused.
 func (m *memory) put(key uint64, engine uint16, now int64) {

@@ -1,103 +1,17 @@
 package selector
 
 import (
-	"math"
 	"math/rand/v2"
+	"time"
 
 	"penstock/engine"
 	"penstock/route"
 )
 
-// Why says by which rule an engine was picked.
-type Why uint8
-
-const (
-	WhySlot       Why = iota // the slot of its key
-	WhyRemembered            // where the conversation was before
-	WhyPrevious              // its slot moved, the cache is still on the engine before
-	WhyPlaced                // a new conversation, placed on the alternate, which is lighter
-	WhyAlternate             // spilled to a fixed alternate of its slot
-	WhySpillDraw             // spilled to the lighter of two draws
-	WhyDraw                  // no key: the lighter of two draws by weight
-	WhyAnyRoom               // the one candidate with room that was found
-	whyCount
-)
-
-func (w Why) String() string {
-	return [...]string{"slot", "remembered", "previous", "placed", "alternate", "spill_draw", "draw", "any_room"}[w]
-}
-
-// Ask is what a pick depends on beside the class.
-type Ask struct {
-	Key          uint64 // slot key, of Keyer
-	Keyed        bool
-	EarlierTurns bool // the request shows turns before this one
-	Now          int64
-	Tried        [3]*engine.Live // engines of earlier attempts of the request
-	Tries        int
-}
-
-func (a *Ask) tried(l *engine.Live) bool {
-	for _, t := range a.Tried[:a.Tries] {
-		if t == l {
-			return true
-		}
-	}
-	return false
-}
-
-// AddTried excludes an engine from the request's later picks.
-func (a *Ask) AddTried(e *engine.Engine) {
-	if a.Tries < len(a.Tried) {
-		a.Tried[a.Tries] = e.Live
-		a.Tries++
-	}
-}
-
-// Fit is what became of a candidate that a pick looked at.
-type Fit uint8
-
-const (
-	Picked   Fit = iota
-	AtBound      // in flight at its bound
-	AtCap        // in flight at its cap
-	Out          // takes no traffic, or weight 0
-	TriedYet     // an earlier attempt of this request was on it
-	Heavier      // the other one was lighter
-)
-
-func (f Fit) String() string {
-	return [...]string{"picked", "at_bound", "at_cap", "out", "tried", "heavier"}[f]
-}
-
-// Look is one candidate that a pick considered.
-type Look struct {
-	Engine   *engine.Engine
-	Weight   float32
-	InFlight int32 // before the pick
-	Bound    int32 // what it was held to
-	Fit      Fit
-}
-
-// Decision is the record of a pick: what was looked at, in order, and the rule
-// that decided. It is filled in place and holds no memory of its own.
-type Decision struct {
-	Why   Why
-	Looks [6]Look
-	N     int
-	Table uint64 // version
-}
-
-func (d *Decision) look(c *route.Candidate, n, bound int64, f Fit) {
-	if d.N < len(d.Looks) {
-		d.Looks[d.N] = Look{Engine: c.Engine, Weight: float32(c.Weight), InFlight: int32(n), Bound: int32(bound), Fit: f}
-		d.N++
-	}
-}
-
 // Lease is the place that a pick took. Released exactly once, by Release.
 type Lease struct {
 	Engine    *engine.Engine
+	Trial     *engine.Trial // nil but on an engine whose breaker is half open
 	component *route.Component
 }
 
@@ -107,9 +21,25 @@ func (l *Lease) Release() {
 	if l.Engine == nil {
 		return
 	}
+	if l.Trial != nil {
+		l.Trial.Drop() // what has not been told by now never will be
+	}
 	l.Engine.Live.Release()
-	l.component.Add(-1)
+	if l.component != nil { // of a class; a request without a model has none
+		l.component.Add(-1)
+	}
 	l.Engine = nil
+}
+
+// Abandon gives up a request whose engine may work on without us: then its
+// place stays taken until that is over. Else it is Release.
+func (l *Lease) Abandon(now time.Time) {
+	if l.Engine != nil && l.Engine.Live.Abandon(now) {
+		l.Trial.Drop()
+		l.Engine = nil // the component's count is put right by its next cycles
+		return
+	}
+	l.Release()
 }
 
 // picking is one pick under way.
@@ -118,12 +48,16 @@ type picking struct {
 	a *Ask
 	d *Decision
 	m int64 // in flight over the component, before this pick
+	t *engine.Trial
 }
 
 // Pick chooses an engine of the class and takes a place on it. The lease's
 // engine is nil where no candidate has room; Refuse then says why.
 func (s *Selector) Pick(c Class, a *Ask, d *Decision) Lease {
-	d.N, d.Table = 0, c.table.Version // Looks beyond N are stale and not read
+	if c.table.Rule != route.RulePlanned {
+		return pickBy(c, a, d)
+	}
+	d.N, d.Table, d.Rule = 0, c.table.Version, route.RulePlanned // Looks beyond N are stale and not read
 	k := picking{p: c.pool, a: a, d: d, m: c.pool.Component.InFlight()}
 	var i uint16
 	if a.Keyed {
@@ -131,11 +65,16 @@ func (s *Selector) Pick(c Class, a *Ask, d *Decision) Lease {
 	} else {
 		i = k.lighterOfTwo(WhyDraw)
 	}
+	return k.lease(i)
+}
+
+// lease counts the place that the pick took on candidate i.
+func (k *picking) lease(i uint16) Lease {
 	if i == route.None {
 		return Lease{}
 	}
 	k.p.Component.Add(1)
-	return Lease{Engine: k.p.Candidates[i].Engine, component: k.p.Component}
+	return Lease{Engine: k.p.Candidates[i].Engine, Trial: k.t, component: k.p.Component}
 }
 
 // pickKeyed goes to the engine that is remembered for the conversation, within
@@ -146,11 +85,14 @@ func (s *Selector) pickKeyed(k *picking) uint16 {
 	if known {
 		// Where its engine is out or gone it follows its slot meanwhile, and
 		// returns with the engine: the stand-in is not remembered.
-		if at := k.p.ByID(id); k.usable(at) {
+		switch at := k.p.ByID(id); {
+		case k.usable(at):
 			if k.takeWithinBound(at, WhyRemembered) {
 				return at
 			}
 			full = at
+		case at != route.None && k.p.Candidates[at].Live.Leaving():
+			known = false // it is to settle elsewhere
 		}
 	}
 	return s.pickSlot(k, known, full)
@@ -166,7 +108,7 @@ func (s *Selector) pickSlot(k *picking, known bool, full uint16) uint16 {
 	case full != route.None:
 	case k.a.EarlierTurns && slot.Draining(now) && k.usable(slot.Previous):
 		home, why = slot.Previous, WhyPrevious
-	case !known && !k.a.EarlierTurns && k.lighter(slot.Alternate, slot.Engine):
+	case !known && !k.a.EarlierTurns && !k.p.Shared && k.lighter(slot.Alternate, slot.Engine):
 		home, why = slot.Alternate, WhyPlaced
 	}
 	if home != full && k.takeWithinBound(home, why) {
@@ -179,7 +121,9 @@ func (s *Selector) pickSlot(k *picking, known bool, full uint16) uint16 {
 		return slot.Engine
 	}
 	if slot.Alternate != home && slot.Alternate != full && k.takeWithinBound(slot.Alternate, WhyAlternate) {
-		if !known && !k.usable(slot.Engine) { // its engine is gone: the alternate is its new home
+		// Its engine is gone, or is not to have it while it has no cache there:
+		// the alternate is its new home.
+		if !known && (!k.usable(slot.Engine) || !k.a.EarlierTurns && !k.keeps(slot.Engine)) {
 			s.memory.put(key, k.p.Candidates[slot.Alternate].Live.ID, now)
 		}
 		return slot.Alternate
@@ -205,13 +149,14 @@ func spread(slot, n uint64) uint64 {
 	return h ^ h>>32
 }
 
-// usable reports whether a candidate takes traffic and was not tried yet.
+// usable reports whether a candidate takes traffic, if only a few requests to
+// show that it has recovered, and was not tried yet.
 func (k *picking) usable(i uint16) bool {
 	if i == route.None {
 		return false
 	}
 	c := &k.p.Candidates[i]
-	return c.Weight > 0 && c.Live.Ready() && !k.a.tried(c.Live)
+	return c.Weight > 0 && (c.Live.Ready() || c.Live.OnTrial()) && !k.a.tried(c.Live)
 }
 
 // lighter reports whether a new conversation belongs on alternate instead of
@@ -225,90 +170,126 @@ func (k *picking) lighter(alternate, home uint16) bool {
 		return true
 	}
 	a, h := &k.p.Candidates[alternate], &k.p.Candidates[home]
+	if !k.keeps(home) || !k.keeps(alternate) {
+		return k.keeps(alternate)
+	}
 	// Two requests of the larger of both: two on a large engine are little, and
 	// to take them for much would drain it into the small ones.
 	ratio := h.Share / a.Share
 	return float64(h.Live.InFlight())-float64(a.Live.InFlight())*ratio >= 2*max(1, ratio)
 }
 
-// bound is the Little's-law bound of hashing.md 4 on a candidate's in-flight
-// including this pick, never above its cap and never under 1:
-// ceil((1+eps) q (m+1)), eps = max(0.10, 3/sqrt(q m)). With little in flight
-// eps grows beyond measure, as it should: two conversations alone on the
-// fleet are no reason to move one of them off its cache.
-func (k *picking) bound(c *route.Candidate) int64 {
-	q, m := c.Share, float64(k.m)
-	eps := 0.10
-	if qm := q * m; qm < 900 { // 3/sqrt(900) = 0.10
-		eps = 3 / math.Sqrt(max(qm, 1e-9))
-	}
-	b := math.Ceil((1 + eps) * q * (m + 1))
-	return int64(min(float64(c.Cap), max(1, b)))
-}
-
-// takeWithinBound takes candidate i if that keeps it within its bound. The
-// bound is in the record of the decision, and so computed for every look.
+// takeWithinBound takes candidate i if that keeps it within its bound.
 func (k *picking) takeWithinBound(i uint16, why Why) bool {
 	if i == route.None {
 		return false
 	}
 	c := &k.p.Candidates[i]
-	return k.take(c, k.bound(c), why, AtBound)
+	return k.take(c, limit{q: c.Share, m: int32(k.m), cap: int32(c.Cap)}, why, AtBound)
+}
+
+// takeWithinCap takes a candidate if its cap allows it.
+func (k *picking) takeWithinCap(c *route.Candidate, why Why) bool {
+	return k.take(c, limit{cap: int32(c.Cap)}, why, AtCap)
 }
 
 // take looks at a candidate and acquires it if it is usable and below limit.
-func (k *picking) take(c *route.Candidate, limit int64, why Why, full Fit) bool {
+func (k *picking) take(c *route.Candidate, l limit, why Why, full Fit) bool {
 	n := c.Live.InFlight()
+	fit := Picked
 	switch {
 	case c.Weight <= 0 || !c.Live.Ready():
-		k.d.look(c, n, limit, Out)
+		return k.takeTrial(c, l, why)
+	case c.Live.Allowance() != 0:
+		return k.takeAllowed(c, l, why, full)
 	case k.a.tried(c.Live):
-		k.d.look(c, n, limit, TriedYet)
-	case !c.Live.Acquire(limit):
-		k.d.look(c, n, limit, full)
-	default:
-		k.d.look(c, n, limit, Picked)
+		fit = TriedYet
+	case c.Live.Acquire(l.surely()) || c.Live.Acquire(l.bound()):
 		k.d.Why = why
-		return true
+	default:
+		fit = full
 	}
-	return false
+	k.d.look(c, n, l, fit)
+	return fit == Picked
+}
+
+// takeTrial is take for a candidate that takes no traffic, unless its breaker
+// is half open and has a place left for a trial.
+func (k *picking) takeTrial(c *route.Candidate, l limit, why Why) bool {
+	n := c.Live.InFlight()
+	fit := Out
+	switch {
+	case c.Weight <= 0 || !c.Live.OnTrial():
+	case k.a.tried(c.Live):
+		fit = TriedYet
+	case c.Live.Acquire(int64(l.cap)):
+		if k.t = c.Live.Try(); k.t == nil {
+			c.Live.Release()
+			break
+		}
+		fit, k.d.Why = Picked, why
+	}
+	k.d.look(c, n, l, fit)
+	return fit == Picked
 }
 
 // tie is how much two loads may differ by rounding and be equal: 7 x 0.3 is
 // more than 3 x 0.7 in floating point.
 const tie = 1e-9
 
+// chance is 64 random bits: the ask's, so that a pick can be repeated, else drawn.
+func (a *Ask) chance() uint64 {
+	if a.Chance != 0 {
+		return a.Chance
+	}
+	return rand.Uint64()
+}
+
 // lighterOfTwo draws two candidates by weight and takes the one
 // with the lower in-flight over planned share; a tie keeps the first. Only in
-// flight over share holds the weights (hashing.md 5). Where both are full it
-// takes any candidate with room: the one walk over the pool that a pick can
-// make, and only when the alternative is to refuse.
+// flight over share holds the weights (hashing.md 5).
 func (k *picking) lighterOfTwo(why Why) uint16 {
-	r := rand.Uint64()
+	r := k.a.chance()
 	i, j := k.p.Draw(r), k.p.Draw(spread(r, 1)) // a second draw out of the same bits, well mixed
 	if i == route.None {
 		return route.None
 	}
 	a, b := &k.p.Candidates[i], &k.p.Candidates[j]
 	na, nb := a.Live.InFlight(), b.Live.InFlight()
+	if a.Live.Allowance()|b.Live.Allowance() != 0 {
+		return k.lighterAllowed(why, r, i, j)
+	}
 	if i != j && float64(na)*b.Share > float64(nb)*a.Share*(1+tie) && k.usable(j) {
-		k.d.look(a, na, a.Cap, Heavier)
+		k.d.look(a, na, limit{cap: int32(a.Cap)}, Heavier)
 		i, j = j, i
 		a, b = b, a
 	}
-	if k.take(a, a.Cap, why, AtCap) {
+	if k.takeWithinCap(a, why) {
 		return i
 	}
-	if i != j && k.take(b, b.Cap, why, AtCap) {
+	if i != j && k.takeWithinCap(b, why) {
 		return j
 	}
+	return k.anyRoom(r)
+}
+
+// anyRoom takes any candidate with room, whatever protection leaves of it: the
+// one walk over the pool that a pick can make (but for fewest), and only when
+// the alternative is to refuse.
+func (k *picking) anyRoom(r uint64) uint16 {
 	n := len(k.p.Candidates)
 	start := int(r % uint64(n))
 	for step := range n {
 		i := uint16((start + step) % n)
 		c := &k.p.Candidates[i]
-		if k.usable(i) && c.Live.Acquire(c.Cap) {
-			k.d.look(c, c.Live.InFlight()-1, c.Cap, Picked)
+		switch {
+		case !k.usable(i):
+		case !c.Live.Ready():
+			if k.takeTrial(c, limit{cap: int32(c.Cap)}, WhyAnyRoom) {
+				return i
+			}
+		case c.Live.Acquire(c.Cap):
+			k.d.look(c, c.Live.InFlight()-1, limit{cap: int32(c.Cap)}, Picked)
 			k.d.Why = WhyAnyRoom
 			return i
 		}

@@ -86,7 +86,7 @@ func TestBoundHolds(t *testing.T) {
 					rt.Fatalf("%s (%v): in flight %d, bound %d (q %.3f, m %d)", l.Engine.Name, d.Why, had+1, b, q, m)
 				}
 			}
-			if last := d.Looks[d.N-1]; d.N < len(d.Looks) && (last.Engine != l.Engine || last.Fit != Picked || int64(last.InFlight) != had) {
+			if last := d.Looks[d.N-1]; last.Engine != l.Engine || last.Fit != Picked || int64(last.InFlight) != had {
 				rt.Fatalf("the decision's last look is %+v, picked was %s with %d", last, l.Engine.Name, had)
 			}
 		}
@@ -310,7 +310,7 @@ func TestFiltersFailClosed(t *testing.T) {
 			}
 			need := Need{Caps: rapid.SampledFrom(needs).Draw(rt, "need"), Require: rapid.SampledFrom([]string{"", "residency=eu", "residency=eu,residency=us", "gpu=h100"}).Draw(rt, "require")}
 			fits := func(e *engine.Engine) bool {
-				return e.Caps&need.Caps == need.Caps && route.Satisfies(e, need.Require)
+				return e.Can()&need.Caps == need.Caps && route.Satisfies(e, need.Require)
 			}
 			c, refusal := s.Resolve("m", need, time.Now())
 			if refusal != nil {
@@ -329,7 +329,7 @@ func TestFiltersFailClosed(t *testing.T) {
 			}
 			if !fits(l.Engine) || !l.Engine.Ready() {
 				rt.Fatalf("%s was picked (%v): capabilities %s, labels %v, ready %t, for %+v",
-					l.Engine.Name, d.Why, l.Engine.Caps, l.Engine.Labels, l.Engine.Ready(), need)
+					l.Engine.Name, d.Why, l.Engine.Can(), l.Engine.Labels, l.Engine.Ready(), need)
 			}
 		}
 	})

@@ -48,6 +48,8 @@ type Record struct {
 	Time      time.Time
 	Model     string
 	Class     string
+	Tenant    string
+	Priority  string
 	KeySource string
 	Key       uint64 // slot key, a keyed hash
 	Keyed     bool

@@ -19,12 +19,13 @@ const (
 	NoHealthyEngine                  // the engines of the model are out
 	AllFull                          // every candidate is at its in-flight cap
 	NoOtherEngine                    // all candidates have been tried
+	HolderOut                        // the engine that holds what the request names is out
 	refusedCount
 )
 
 func (r Refused) String() string {
 	return [...]string{"unknown_model", "model_not_told", "capability_nowhere", "capability_out",
-		"requirement_unmet", "no_healthy_engine", "engines_full", "no_other_engine"}[r]
+		"requirement_unmet", "no_healthy_engine", "engines_full", "no_other_engine", "holder_out"}[r]
 }
 
 // Refusal is a pick that could not be made, with what a client may be told.
@@ -55,8 +56,8 @@ func (c Class) refuse() *Refusal {
 	var missing engine.Capability = c.key.Caps
 	for _, e := range c.model.Engines {
 		has := route.Satisfies(e, c.key.Require)
-		can := e.Caps&c.key.Caps == c.key.Caps
-		missing &^= e.Caps
+		can := e.Can()&c.key.Caps == c.key.Caps
+		missing &^= e.Can()
 		if e.Ready() {
 			ready++
 		}

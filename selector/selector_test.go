@@ -41,8 +41,8 @@ func fleetOf(t testing.TB, configs ...engine.Config) *testFleet {
 // the classes that were asked for, all engines one component.
 func (f *testFleet) publish(extra ...route.ClassKey) {
 	last := f.tables.Load()
-	next := &route.Table{Version: last.Version + 1, Built: time.Now(), Source: "here", Wants: last.Wants,
-		Models: make(map[string]*route.Model), Classes: make(map[route.ClassKey]*route.Pool)}
+	next := &route.Table{Version: last.Version + 1, Built: time.Now(), Source: "here", Wants: last.Wants, Ledger: last.Ledger,
+		Models: make(map[string]*route.Model), Classes: make(map[route.ClassKey]*route.Class)}
 	for _, e := range f.fleet.Set().Engines {
 		for _, name := range e.Config.Models {
 			m := next.Models[name]
@@ -66,9 +66,13 @@ func (f *testFleet) publish(extra ...route.ClassKey) {
 			cands := route.Candidates(m, key)
 			id := fmt.Sprint(len(cands), cands[0].Engine.Name, cands[len(cands)-1].Engine.Name)
 			if pools[id] == nil {
-				pools[id] = route.NewPool(cands, comp, last.Classes[key], time.Now().Unix())
+				var prev *route.Pool
+				if was := last.Classes[key]; was != nil {
+					prev = was.Pool
+				}
+				pools[id] = route.NewPool(cands, comp, prev, time.Now().Unix())
 			}
-			next.Classes[key] = pools[id]
+			next.Classes[key] = &route.Class{Pool: pools[id], Traffic: next.Ledger.Of(key, time.Now())}
 		}
 	}
 	f.tables.Publish(next)

@@ -1,20 +1,16 @@
 """What a user of the gateway is promised, each promise tried with the official client on real engines."""
 
 import json
-import signal
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 
 import openai
 
 from client import ENDLESS, Answer, Streaming, chat, opening
-from fleet import MODEL, SLOTS, get, sample, until
+from fleet import MODEL, SLOTS, get, post, sample, until
 
 CHECKS = []
-SECRET = "the password of the harbour master is zanzibar-4711"
 
 
 def check(title: str):
@@ -30,16 +26,6 @@ def user(text: str) -> list:
 
 def is_complete(answer: Answer) -> bool:
     return bool(answer.text) and answer.finish in ("stop", "length") and answer.usage is not None
-
-
-def post(address: str, body: bytes, path: str = "/v1/chat/completions", method: str = "POST"):
-    """Status, headers and JSON body of a request that the client library would not send."""
-    request = urllib.request.Request(address + path, body, {"content-type": "application/json"}, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=30) as r:
-            return r.status, r.headers, json.load(r)
-    except urllib.error.HTTPError as e:
-        return e.code, e.headers, json.load(e)
 
 
 def at_once(*functions) -> list:
@@ -307,155 +293,3 @@ def explain(world):
     page = get(world.gateway.admin + "/metrics")[1]
     attempts = {e.name: sample(page, f'penstock_attempts_total{{engine="{e.name}",outcome="ok"}}') for e in world.engines}
     return f"{len(json.loads(body))} fields; attempts so far {attempts}"
-
-
-class Visitors:
-    """New conversations one after the other, as long as the block runs; none of them may fail."""
-
-    def __init__(self, world):
-        self.world, self.served, self.errors = world, [], []
-        self.leave = threading.Event()
-        self.thread = threading.Thread(target=self.visit)
-
-    def visit(self) -> None:
-        client = self.world.client()
-        while not self.leave.is_set():
-            try:
-                self.served.append(chat(client, user(opening()), max_tokens=1).engine)
-            except Exception as e:
-                self.errors.append(e)
-
-    def __enter__(self) -> "Visitors":
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.leave.set()
-        self.thread.join()
-
-    def met(self, name: str) -> bool:
-        return name in self.served
-
-
-def lose_engine_in_mid_stream(world, name: str, number: int) -> str:
-    """One engine gets the signal while it streams: that stream raises, nobody else notices, the engine comes back."""
-    victim, other = world.engine(name), world.other(name)
-    texts = world.take_opened_on(name, 3)
-    with Streaming(world.client(), user(texts[0]), 700, extra_body=ENDLESS) as s:
-        assert s.read(5).engine == victim.name, s.engine
-        victim.stop(number)
-        begin = time.monotonic()
-        try:
-            a = s.rest()
-            raise AssertionError(f"a broken stream ended as if complete: finish {a.finish}, {len(a.at)} chunks")
-        except openai.APIError as e:
-            raised, ended = e, time.monotonic()
-        assert s.answer.finish is None and s.answer.usage is None, s.answer
-        assert getattr(raised, "code", None) == "stream_interrupted", f"{type(raised).__name__}: {raised}"
-    with Visitors(world) as visitors:
-        for text in texts:  # conversations of the lost engine, at once and later
-            for _ in range(2):
-                a = chat(world.client(), user(text), stream=True, max_tokens=4)
-                assert is_complete(a) and a.engine == other.name, a
-        victim.gone()
-        time.sleep(1)
-        assert not visitors.errors and not visitors.met(victim.name), (visitors.errors, visitors.served)
-        victim.start()
-        back = time.monotonic()
-        until(lambda: visitors.met(victim.name) or visitors.errors, 40, f"{victim.name} used again after its restart")
-        back = time.monotonic() - back
-    assert not visitors.errors, visitors.errors
-    return (f"the stream raised {type(raised).__name__} {raised.code} after {ended - begin:.1f} s; "
-            f"{len(visitors.served)} new and {2 * len(texts)} follow-up requests served meanwhile, no error; used again {back:.1f} s after its restart")
-
-
-@check("an engine killed in mid-stream")
-def killed(world):
-    return lose_engine_in_mid_stream(world, "a1", signal.SIGKILL)
-
-
-@check("an engine terminated in mid-stream")
-def terminated(world):
-    return lose_engine_in_mid_stream(world, "b1", signal.SIGTERM)
-
-
-@check("an engine killed while it works on answers in one piece")
-def killed_before_answer(world):
-    texts = world.take_opened_on("b1", 2)
-    victim, other = world.engine("b1"), world.other("b1")
-
-    def kill():
-        until(lambda: victim.busy() == 2, 10, "both requests at the engine")
-        time.sleep(1.5)  # beyond what could pass for an idle connection that closed as the request came
-        victim.stop(signal.SIGKILL)
-    plain, persistent, killing = at_once(
-        lambda: chat(world.client(), user(texts[0]), max_tokens=900, extra_body=ENDLESS),
-        lambda: chat(world.client(retries=2), user(texts[1]), max_tokens=200, extra_body=ENDLESS),
-        kill)
-    good([killing, persistent])
-    assert isinstance(plain, openai.APIStatusError), f"{plain!r}: its bytes had reached the engine, so it must fail once and not be sent twice"
-    assert plain.status_code == 502 and plain.code == "engine_error", (plain.status_code, plain.body)
-    assert is_complete(persistent) and persistent.engine == other.name, persistent
-    return f"502 {plain.code} to a client without retries; the client's own retry was answered by {other.name}"
-
-
-@check("no engine at all is an error at once, and passes")
-def none_left(world):
-    for e in world.engines:
-        e.stop(signal.SIGKILL)
-        e.gone()
-    slowest = 0.0
-
-    def refused():
-        nonlocal slowest
-        begin = time.monotonic()
-        try:
-            chat(world.client(), user(opening()), max_tokens=1)
-            raise AssertionError("an answer without an engine")
-        except openai.APIStatusError as e:
-            slowest = max(slowest, time.monotonic() - begin)
-            assert e.status_code == 503 and e.code == "no_healthy_engine", (e.status_code, e.body)
-            assert int(e.response.headers["retry-after"]) > 0, dict(e.response.headers)
-    refused()
-    until(lambda: get(world.gateway.address + "/readyz")[0] == 503, 40, "readyz 503")
-    refused()
-    assert get(world.gateway.address + "/livez")[0] == 200
-    assert slowest < 2, f"the refusal took {slowest:.1f} s"
-    world.engines[0].start()
-    until(lambda: get(world.gateway.address + "/readyz")[0] == 200, 40, "readyz 200 with one engine back")
-    assert is_complete(chat(world.client(), user(opening())))
-    return f"503 no_healthy_engine with Retry-After in {slowest * 1000:.0f} ms; served again with one engine back"
-
-
-@check("SIGTERM lets a running stream finish, then exit 0")
-def drain(world):
-    homes = dict(world.homes)
-    gateway = world.gateway
-    with Streaming(world.client(), user(opening()), 450, extra_body=ENDLESS) as s:
-        s.read(5)
-        gateway.process.signal(signal.SIGTERM)
-        until(lambda: get(gateway.admin + "/readyz")[0] == 503, 1, "readyz 503 on the admin listener after SIGTERM", every=0.01)
-        assert is_complete(chat(world.client(), user(opening()), max_tokens=1)), "a request just after SIGTERM"
-        a = s.rest()
-    assert is_complete(a) and a.usage.completion_tokens == 450, (a.finish, a.usage)
-    status = gateway.process.wait(20)
-    assert status == 0, f"exit {status}"
-    gateway.start()
-    until(lambda: gateway.in_use([e.name for e in world.engines]), 20, "both engines ready after the gateway's restart")
-    client = world.client()
-    moved = {t: home for t, home in homes.items() if chat(client, user(t), max_tokens=1).engine != home}
-    assert not moved, f"{len(moved)} of {len(homes)} conversations moved by a restart of the gateway: {moved}"
-    return f"450 tokens complete, exit 0; after a restart {len(homes)} conversations on their engines"
-
-
-@check("logs hold no prompt")
-def secrets(world):
-    chat(world.client(), user(SECRET), max_tokens=4)
-    try:
-        world.client().chat.completions.create(model="no-such-model", messages=user(SECRET))
-    except openai.NotFoundError:
-        pass
-    log = world.gateway.log.read_text()
-    assert SECRET not in log and "zanzibar" not in log
-    lines = [json.loads(line) for line in log.splitlines()]
-    return f"{len(lines)} lines of JSON"

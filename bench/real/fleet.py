@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -26,9 +27,15 @@ def gguf() -> Path | None:
 
 
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port that nobody listens on now, from below those that the system gives out: an engine may take minutes to open it."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def until(condition, seconds: float, what: str, every: float = 0.05):
@@ -52,6 +59,16 @@ def get(url: str, timeout: float = 5) -> tuple[int, str]:
         return e.code, e.read().decode()
     except OSError:
         return 0, ""
+
+
+def post(address: str, body: bytes, path: str = "/v1/chat/completions", method: str = "POST"):
+    """Status, headers and JSON body of a request that the client library would not send."""
+    request = urllib.request.Request(address + path, body, {"content-type": "application/json"}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as r:
+            return r.status, r.headers, json.load(r)
+    except urllib.error.HTTPError as e:
+        return e.code, e.headers, json.load(e)
 
 
 def die_with_parent() -> None:
@@ -105,10 +122,12 @@ class DoesNotRun(Exception):
 
 
 class Engine:
-    """One llama.cpp server on a port that survives its restarts."""
+    """One llama.cpp server on a port that survives its restarts. embeds: it makes embeddings and nothing else."""
 
-    def __init__(self, name: str, build: str, work: Path):
-        self.name, self.build = name, build
+    def __init__(self, name: str, build: str, work: Path, model: str = MODEL, template: Path | None = None, embeds: bool = False,
+                 more: str = "", slots: int = SLOTS):
+        self.name, self.build, self.model, self.template, self.embeds, self.more = name, build, model, template, embeds, more
+        self.slots = slots
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = work / f"engine-{name}.log"
@@ -116,12 +135,16 @@ class Engine:
 
     def start(self) -> None:
         if self.build == "llama-server":
-            argv = [LLAMA_SERVER, "-m", gguf(), "-a", MODEL, "--host", "127.0.0.1", "--port", self.port, "--metrics", "--slots",
-                    "-np", SLOTS, "-c", 1024 * SLOTS, "-t", 1, "--no-webui", "--sse-ping-interval", 1]
+            argv = [LLAMA_SERVER, "-m", gguf(), "-a", self.model, "--host", "127.0.0.1", "--port", self.port, "--metrics", "--slots",
+                    "-np", self.slots, "-c", 1024 * self.slots, "-t", 1, "--no-webui", "--sse-ping-interval", 1]
+            argv += ["--jinja", "--chat-template-file", self.template] if self.template else []
+            argv += ["--embeddings", "--pooling", "mean"] if self.embeds else []
             env = {"LD_LIBRARY_PATH": str(LLAMA_SERVER.parent)}
         else:
-            argv = [sys.executable, HERE / "serve_llama.py", "--model", gguf(), "--alias", MODEL, "--port", self.port,
-                    "--parallel", SLOTS, "--context", 1024 * SLOTS]
+            argv = [sys.executable, HERE / "serve_llama.py", "--model", gguf(), "--alias", self.model, "--port", self.port,
+                    "--parallel", self.slots, "--context", 1024 * self.slots]
+            argv += ["--template", self.template] if self.template else []
+            argv += ["--embeds"] if self.embeds else []
             env = {}
         self.process = Process(argv, self.log, env)
         until(lambda: self.healthy() or not self.process.alive(), 60, f"engine {self.name} healthy")
@@ -171,14 +194,16 @@ def sample(page: str, series: str) -> float:
 
 
 class Gateway:
-    """penstock serve with the smallest useful configuration."""
+    """penstock serve with the smallest useful configuration; more is TOML that goes before the engines. keeps: its table survives it."""
 
-    def __init__(self, binary: Path, engines: list[Engine], work: Path):
+    def __init__(self, binary: Path, engines: list, work: Path, more: str = "", keeps: bool = False):
         self.binary, self.log = binary, work / "penstock.log"
         self.config = work / "penstock.toml"
-        tables = "".join(f'[[engine]]\nname = "{e.name}"\nurl = "{e.url}"\n' for e in engines)
+        if keeps:
+            (work / "state").mkdir()
+        tables = more + "".join(f'[[engine]]\nname = "{e.name}"\nurl = "{e.url}"\n{getattr(e, "more", "")}' for e in engines)
         self.config.write_text(
-            '[gateway]\nname = "real"\nsource = "here"\n'
+            '[gateway]\nname = "real"\nsource = "here"\n' + (f'state_dir = "{work}/state"\n' if keeps else "") +
             '[listen]\naddress = "127.0.0.1:0"\n[admin]\naddress = "127.0.0.1:0"\n' + tables)
         self.process: Process | None = None
         self.address = self.admin = ""
@@ -204,13 +229,19 @@ class Gateway:
         return self.process is not None and self.process.alive()
 
     def engines(self) -> dict[str, dict]:
-        status, body = get(self.admin + "/engines")
+        status, body = get(self.admin + "/engines", 20)  # a busy machine is slow, not wrong
         assert status == 200, f"GET /engines: {status} {body}"
         return {e["name"]: e for e in json.loads(body)}
 
     def in_use(self, names: list[str]) -> bool:
         seen = self.engines()
         return all(seen[name]["state"] == "ready" for name in names)
+
+    def weighs(self, names: list[str]) -> bool:
+        """Whether the table sends requests to all of them."""
+        status, body = get(self.admin + "/table")
+        assert status == 200, f"GET /table: {status} {body}"
+        return set(names) <= {w["engine"] for w in json.loads(body)["weights"] or []}
 
     def tail(self, lines: int) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])

@@ -21,6 +21,8 @@ def main() -> None:
     flags.add_argument("--port", type=int, required=True)
     flags.add_argument("--parallel", type=int, required=True)
     flags.add_argument("--context", type=int, required=True)
+    flags.add_argument("--template", help="a file with a chat template, in place of the model's own")
+    flags.add_argument("--embeds", action="store_true", help="embeddings and nothing else")
     args = flags.parse_args()
 
     params = xllamacpp.CommonParams()
@@ -36,6 +38,11 @@ def main() -> None:
     params.endpoint_slots = True
     params.sse_ping_interval = 1
     params.ui = False
+    if args.template:
+        with open(args.template) as template:
+            params.chat_template, params.use_jinja = template.read(), True
+    if args.embeds:
+        params.embedding, params.pooling_type = True, xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     server = xllamacpp.Server(params)
     signal.sigwait(STOP)
     del server

@@ -25,6 +25,7 @@ const (
 	chat endpoint = iota
 	completions
 	embeddings
+	responses // whole ones: no events, and none is kept
 )
 
 type route struct {
@@ -41,6 +42,7 @@ func (s *Sim) Handler() http.Handler {
 		"/v1/chat/completions": generate(chat),
 		"/v1/completions":      generate(completions),
 		"/v1/embeddings":       generate(embeddings),
+		"/v1/responses":        generate(responses),
 		"/v1/models":           {http.MethodGet, s.serveModels},
 		"/health":              {http.MethodGet, s.serveHealth},
 		"/metrics":             {http.MethodGet, s.serveMetrics},
@@ -164,7 +166,7 @@ func (s *Sim) serveFaults(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, out)
 }
 
-// generate serves the three endpoints that compute something.
+// generate serves the endpoints that compute something.
 func (s *Sim) generate(e endpoint, w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
@@ -180,7 +182,7 @@ func (s *Sim) generate(e endpoint, w http.ResponseWriter, r *http.Request) {
 	in.number = s.noteDelivery(r, in.deliveryID(), body)
 	in.fault = s.draw(onGeneration)
 	if in.fault.Kind != noFault {
-		s.noteFault()
+		s.noteFault(in.fault.Kind)
 	}
 	s.noteEnd(in.deliveryID(), s.answer(w, r, in, invalid))
 }

@@ -210,6 +210,34 @@ func TestSeveralChoicesAndPrompts(t *testing.T) {
 	}
 }
 
+func TestResponses(t *testing.T) {
+	_, url := serve(t, Config{})
+	var got struct {
+		Object string `json:"object"`
+		Status string `json:"status"`
+		Output []struct {
+			Content []struct {
+				Text string `json:"text"`
+			} `json:"content"`
+		} `json:"output"`
+		Usage struct {
+			Output int `json:"output_tokens"`
+		} `json:"usage"`
+	}
+	if err := json.Unmarshal([]byte(readAll(t, post(t, url+"/v1/responses", `{"input":"What?","nonce":"n1","max_output_tokens":9}`).Body)), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Object != "response" || got.Status != "completed" || got.Usage.Output != 9 || len(got.Output) != 1 {
+		t.Fatalf("%+v", got)
+	}
+	if text := got.Output[0].Content[0].Text; !Complete(text) || !Carries(text, "n1") {
+		t.Errorf("%q", text)
+	}
+	if resp := post(t, url+"/v1/responses", `{"input":"What?","stream":true}`); resp.StatusCode != 400 {
+		t.Errorf("streamed with %d", resp.StatusCode)
+	}
+}
+
 func TestEmbeddings(t *testing.T) {
 	_, url := serve(t, Config{})
 	ask := func(body string) (vectors [][]float32) {

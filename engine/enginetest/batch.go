@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// BlockTokens is the size of one KV block.
+	// BlockTokens is the size of one KV block where the Model names none.
 	BlockTokens = 16
 	// DefaultChunkTokens bounds the prompt tokens computed in one step.
 	DefaultChunkTokens = 512
@@ -21,7 +21,8 @@ const (
 // Model is the size and speed of an engine.
 type Model struct {
 	Slots       int // sequences computed at once
-	Blocks      int // KV blocks of BlockTokens tokens
+	Blocks      int // KV blocks
+	BlockTokens int // tokens of a block; 0 = BlockTokens
 	ChunkTokens int // prompt tokens a step
 
 	Base        time.Duration // of a step in which something decodes
@@ -70,7 +71,7 @@ const (
 func (s *Seq) total() int     { return s.Prompt + s.Generated }
 func (s *Seq) decoding() bool { return s.Generated > 0 && s.computed == s.total()-1 }
 
-func blocksFor(tokens int) int { return (tokens + BlockTokens - 1) / BlockTokens }
+func (b *Batch) blocksFor(tokens int) int { return (tokens + b.BlockTokens - 1) / b.BlockTokens }
 
 // Event is what a step did for one sequence: its Generated-th token is there,
 // or, with Out = 0, its prompt is computed.
@@ -105,12 +106,17 @@ type Batch struct {
 	cache   *cache
 	waiting []*Seq // in order of arrival; preempted ones in front
 	running []*Seq // in order of admission
+	blocked bool   // the head of the queue found too few blocks, and none have come free or been named since
 	totals  Totals
 	events  []Event
+	hits    []int32 // of the match at hand
 }
 
 // NewBatch returns an idle engine of that size.
 func NewBatch(m Model) *Batch {
+	if m.BlockTokens == 0 {
+		m.BlockTokens = BlockTokens
+	}
 	return &Batch{Model: m, cache: newCache(m.Blocks)}
 }
 
@@ -119,8 +125,11 @@ var ErrNeverFits = errors.New("prompt and answer exceed the KV cache")
 
 // Add puts a sequence at the end of the queue.
 func (b *Batch) Add(s *Seq) error {
-	if blocksFor(s.Prompt+s.Out) > b.Blocks {
+	if b.blocksFor(s.Prompt+s.Out) > b.Blocks {
 		return ErrNeverFits
+	}
+	if len(b.waiting) == 0 {
+		b.blocked = false
 	}
 	s.place = waiting
 	b.waiting = append(b.waiting, s)
@@ -134,6 +143,7 @@ func (b *Batch) Abort(s *Seq) {
 	case waiting:
 		i := slices.Index(b.waiting, s)
 		b.waiting = slices.Delete(b.waiting, i, i+1)
+		b.blocked = false
 	case running:
 		i := slices.Index(b.running, s)
 		b.running = slices.Delete(b.running, i, i+1)
@@ -193,7 +203,7 @@ func (b *Batch) plan(st *Step, budget *int) (preempted bool) {
 			st.Prefill += s.work
 			continue
 		}
-		for blocksFor(s.computed+1) > len(s.blocks) && s.place == running {
+		for b.blocksFor(s.computed+1) > len(s.blocks) && s.place == running {
 			if id, ok := b.cache.take(); ok {
 				s.blocks = append(s.blocks, id)
 				continue
@@ -227,15 +237,17 @@ func (b *Batch) admit(st *Step, budget *int) {
 	for len(b.waiting) > 0 && len(b.running) < b.Slots && *budget > 0 {
 		s := b.waiting[0]
 		// The last token is always computed: its KV alone does not tell the next one.
-		hits := b.cache.match(s.Chain, (s.total()-1)/BlockTokens)
-		blocks, ok := b.cache.acquire(hits, blocksFor(s.total())-len(hits))
+		hits := b.cache.match(b.hits[:0], s.Chain, (s.total()-1)/b.BlockTokens)
+		b.hits = hits
+		blocks, ok := b.cache.acquire(s.blocks[:0], hits, b.blocksFor(s.total())-len(hits))
 		if !ok {
+			b.blocked = true
 			return
 		}
 		b.waiting = b.waiting[1:]
 		b.running = append(b.running, s)
 		s.place, s.blocks = running, blocks
-		s.computed = len(hits) * BlockTokens
+		s.computed = len(hits) * b.BlockTokens
 		if !s.admitted {
 			s.admitted = true
 			s.Cached = min(s.computed, s.Prompt)
@@ -257,11 +269,12 @@ func (b *Batch) compute() []Event {
 	b.events = b.events[:0]
 	left := b.running[:0]
 	for _, s := range b.running {
-		full := s.computed / BlockTokens
+		full := s.computed / b.BlockTokens
 		s.computed += s.work
 		s.work = 0
-		for ; full < min(s.computed/BlockTokens, len(s.Chain)); full++ {
+		for ; full < min(s.computed/b.BlockTokens, len(s.Chain)); full++ {
 			b.cache.name(s.blocks[full], s.Chain[full])
+			b.blocked = false // what the queue waits for may be there already
 		}
 		if s.computed < s.total() {
 			left = append(left, s)
@@ -287,5 +300,6 @@ func (b *Batch) compute() []Event {
 
 func (b *Batch) release(s *Seq) {
 	b.cache.release(s.blocks)
-	s.blocks = nil
+	s.blocks = s.blocks[:0]
+	b.blocked = false
 }

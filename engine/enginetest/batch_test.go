@@ -216,7 +216,7 @@ func TestDecodePreemptsTheYoungest(t *testing.T) {
 func check(t *rapid.T, b *Batch) {
 	holders := make([]int32, b.Blocks)
 	for _, s := range b.running {
-		if s.place != running || len(s.blocks) < blocksFor(s.computed) {
+		if s.place != running || len(s.blocks) < b.blocksFor(s.computed) {
 			t.Fatalf("a running sequence has %d blocks for %d tokens", len(s.blocks), s.computed)
 		}
 		for _, id := range s.blocks {
@@ -239,10 +239,25 @@ func check(t *rapid.T, b *Batch) {
 	if used+free != b.Blocks || free != b.cache.free.n {
 		t.Fatalf("%d blocks used and %d free (%d counted) of %d", used, free, b.cache.free.n, b.Blocks)
 	}
-	for hash, id := range b.cache.named {
-		if bl := b.cache.blocks[id]; !bl.isNamed || bl.hash != hash {
-			t.Fatalf("block %d is found under a name that it does not have", id)
+	named := 0
+	for _, first := range b.cache.buckets {
+		for id := first; id != none; id = b.cache.blocks[id].more {
+			named++
+			if bl := b.cache.blocks[id]; !bl.isNamed {
+				t.Fatalf("block %d is found under a name that it does not have", id)
+			}
 		}
+	}
+	for id, bl := range b.cache.blocks {
+		if bl.isNamed {
+			named--
+			if at, ok := b.cache.named(bl.hash); !ok || at != int32(id) {
+				t.Fatalf("block %d is not found under its name", id)
+			}
+		}
+	}
+	if named != 0 {
+		t.Fatalf("%d names too many", named)
 	}
 	if len(b.running) > b.Slots {
 		t.Fatalf("%d running in %d slots", len(b.running), b.Slots)
@@ -277,7 +292,7 @@ func TestBatchKeepsItsBounds(t *testing.T) {
 			"add": func(t *rapid.T) {
 				// Few seeds: many share a beginning.
 				s := seqOf(rapid.Uint64Range(0, 3).Draw(t, "seed"), rapid.IntRange(1, 300).Draw(t, "prompt"), rapid.IntRange(0, 80).Draw(t, "out"))
-				fits := blocksFor(s.Prompt+s.Out) <= blocks
+				fits := b.blocksFor(s.Prompt+s.Out) <= blocks
 				if err := b.Add(s); (err == nil) != fits {
 					t.Fatalf("%d + %d tokens into %d blocks: %v", s.Prompt, s.Out, blocks, err)
 				}

@@ -1,21 +1,25 @@
 package enginetest
 
+import "math/bits"
+
 // cache is the KV memory: a fixed number of blocks, each held by any number
 // of sequences or free. A block that is named by the hash of its text keeps
 // that name while it is free and can be found again until it is taken for
 // something else, so the free list is also the eviction order: nameless
 // blocks in front, then the least recently used.
 type cache struct {
-	blocks []block
-	named  map[uint64]int32
-	free   list
+	blocks  []block
+	buckets []int32 // of names: the first block of each, the rest by block.more
+	shift   uint
+	free    list
 }
 
 type block struct {
 	holders    int32
 	prev, next int32 // in the free list, while holders is 0
-	hash       uint64
+	more       int32 // next of its bucket, while it is named
 	isNamed    bool
+	hash       uint64
 }
 
 // list is a doubly linked list of block numbers through block.prev and next;
@@ -28,19 +32,48 @@ type list struct {
 const none int32 = -1
 
 func newCache(n int) *cache {
-	c := &cache{blocks: make([]block, n), named: make(map[uint64]int32), free: list{head: none, tail: none}}
+	size := bits.Len(uint(max(n, 1)))
+	c := &cache{blocks: make([]block, n), buckets: make([]int32, 1<<size), shift: uint(64 - size), free: list{head: none, tail: none}}
+	for i := range c.buckets {
+		c.buckets[i] = none
+	}
 	for i := range c.blocks {
 		c.pushBack(int32(i))
 	}
 	return c
 }
 
-// match finds the longest run of blocks, at most limit, that chain names from
+// bucket is where the block of a name is, if any.
+func (c *cache) bucket(hash uint64) *int32 {
+	return &c.buckets[hash*0x9e3779b97f4a7c15>>c.shift]
+}
+
+// named finds the block of a name.
+func (c *cache) named(hash uint64) (id int32, ok bool) {
+	for id = *c.bucket(hash); id != none; id = c.blocks[id].more {
+		if c.blocks[id].hash == hash {
+			return id, true
+		}
+	}
+	return none, false
+}
+
+// forget takes a block's name away.
+func (c *cache) forget(id int32) {
+	b := &c.blocks[id]
+	at := c.bucket(b.hash)
+	for *at != id {
+		at = &c.blocks[*at].more
+	}
+	*at = b.more
+	b.isNamed = false
+}
+
+// match appends the longest run of blocks, at most limit, that chain names from
 // its beginning.
-func (c *cache) match(chain []uint64, limit int) []int32 {
-	var hits []int32
+func (c *cache) match(hits []int32, chain []uint64, limit int) []int32 {
 	for _, h := range chain[:min(limit, len(chain))] {
-		id, ok := c.named[h]
+		id, ok := c.named(h)
 		if !ok {
 			break
 		}
@@ -49,9 +82,9 @@ func (c *cache) match(chain []uint64, limit int) []int32 {
 	return hits
 }
 
-// acquire holds the blocks in hits and fresh more, or changes nothing if there
-// are not enough.
-func (c *cache) acquire(hits []int32, fresh int) ([]int32, bool) {
+// acquire appends to held the blocks in hits and fresh more, which it holds, or
+// changes nothing if there are not enough.
+func (c *cache) acquire(held, hits []int32, fresh int) ([]int32, bool) {
 	idle := 0
 	for _, id := range hits {
 		if c.blocks[id].holders == 0 {
@@ -59,9 +92,8 @@ func (c *cache) acquire(hits []int32, fresh int) ([]int32, bool) {
 		}
 	}
 	if c.free.n-idle < fresh {
-		return nil, false
+		return held, false
 	}
-	held := make([]int32, 0, len(hits)+fresh)
 	for _, id := range hits {
 		if c.blocks[id].holders == 0 {
 			c.unlink(id)
@@ -86,8 +118,7 @@ func (c *cache) take() (int32, bool) {
 	b := &c.blocks[id]
 	b.holders = 1
 	if b.isNamed {
-		delete(c.named, b.hash)
-		b.isNamed = false
+		c.forget(id)
 	}
 	return id, true
 }
@@ -96,11 +127,12 @@ func (c *cache) take() (int32, bool) {
 // the same text only the first is.
 func (c *cache) name(id int32, hash uint64) {
 	b := &c.blocks[id]
-	if _, taken := c.named[hash]; taken || b.isNamed {
+	if _, taken := c.named(hash); taken || b.isNamed {
 		return
 	}
-	b.hash, b.isNamed = hash, true
-	c.named[hash] = id
+	at := c.bucket(hash)
+	b.hash, b.isNamed, b.more = hash, true, *at
+	*at = id
 }
 
 // release lets go of a sequence's blocks, the last first: the end of a text is

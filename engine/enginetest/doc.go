@@ -1,7 +1,7 @@
 // Package enginetest is an inference engine without a model: what `penstock
 // sim`, `penstock demo`, tests and benchmarks put behind a gateway.
 //
-// There are two of them:
+// There are two of them, and a way to them:
 //
 //   - Sim speaks vLLM's HTTP API and metrics and behaves like a batching
 //     engine under load. Its decisions are made by Batch, which has no clock
@@ -9,6 +9,7 @@
 //     Faults can be set and cleared while it runs.
 //   - Script is a listener on which a test writes the bytes itself, for
 //     faults that only an exact sequence of bytes, pauses and resets shows.
+//   - Distance is a relay in front of either, through which bytes take time.
 //
 // # The model
 //

@@ -104,6 +104,9 @@ func response(p Page) string {
 	if p.ContentType != "" {
 		head += "Content-Type: " + p.ContentType + "\r\n"
 	}
+	if p.Server != "" {
+		head += "Server: " + p.Server + "\r\n"
+	}
 	return head + "\r\n" + p.Body
 }
 

@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"mime"
@@ -24,6 +25,7 @@ type input struct {
 	StreamOptions       streamOptions  `json:"stream_options"`
 	MaxTokens           *int           `json:"max_tokens"`
 	MaxCompletionTokens *int           `json:"max_completion_tokens"`
+	MaxOutputTokens     *int           `json:"max_output_tokens"`
 	N                   *int           `json:"n"`
 	CacheSalt           string         `json:"cache_salt"`
 	Dimensions          int            `json:"dimensions"`
@@ -79,12 +81,15 @@ func (s *Sim) prepare(in *input) (*call, *apiError) {
 	if bad != nil {
 		return nil, bad
 	}
+	if in.endpoint == responses && (in.Stream || len(texts) != 1) {
+		return nil, errorFor(http.StatusBadRequest, "This engine's responses have one text as input and are not streamed. (parameter=stream)").about("stream")
+	}
 	if !slices.Contains(s.cfg.Models, in.Model) {
 		return nil, errorFor(http.StatusNotFound, fmt.Sprintf("The model `%s` does not exist. Valid aliases: %s.",
 			in.Model, strings.Join(s.cfg.Models, ", "))).about("model")
 	}
 	n := 1
-	if in.N != nil && in.endpoint != embeddings {
+	if in.N != nil && in.endpoint != embeddings && in.endpoint != responses {
 		n = *in.N
 	}
 	if n < 1 || n*len(texts) > maxChoices {
@@ -109,9 +114,9 @@ func (s *Sim) newChoice(in *input, prompt []byte, index int) (*choice, *apiError
 	ch := &choice{}
 	ch.Prompt = len(prompt) / tokenBytes
 	ch.hash = xxhash.Sum64(prompt)
-	limit := in.MaxCompletionTokens
-	if limit == nil {
-		limit = in.MaxTokens
+	limit := cmp.Or(in.MaxCompletionTokens, in.MaxTokens)
+	if in.endpoint == responses {
+		limit = in.MaxOutputTokens
 	}
 	longest := s.cfg.MaxModelLen
 	switch {
@@ -149,7 +154,7 @@ func (in *input) prompts() ([][]byte, *apiError) {
 	switch in.endpoint {
 	case completions:
 		name, value = "prompt", in.Prompt
-	case embeddings:
+	case embeddings, responses:
 		name, value = "input", in.Input
 	}
 	if value == nil || value.Kind() == 'n' {

@@ -20,6 +20,7 @@ type Stats struct {
 	Completed   int            // answered in full, without a fault
 	Refused     int            // answered with an error that no fault caused
 	Faulted     int            // a fault was drawn for
+	FaultedBy   map[string]int // Faulted, by the fault's name
 	Connections int            // accepted by Serve
 	Deliveries  map[string]int // Received, by the nonce in the body, else by X-Request-Id
 	Disconnects []Disconnect
@@ -48,6 +49,7 @@ type Received struct {
 // record is the part of a Sim that remembers; guarded by Sim.mu.
 type record struct {
 	received, completed, refused, faulted, connections int
+	faultedBy                                          [noFault]int
 	deliveries                                         map[string]int
 	disconnects                                        []Disconnect
 	kept                                               []Received
@@ -62,6 +64,7 @@ func (s *Sim) Stats() Stats {
 		Completed:   s.rec.completed,
 		Refused:     s.rec.refused,
 		Faulted:     s.rec.faulted,
+		FaultedBy:   s.rec.byName(),
 		Connections: s.rec.connections,
 		Deliveries:  maps.Clone(s.rec.deliveries),
 		Disconnects: slices.Clone(s.rec.disconnects),
@@ -112,10 +115,22 @@ const (
 	disconnected
 )
 
-func (s *Sim) noteFault() {
+func (s *Sim) noteFault(kind FaultKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rec.faulted++
+	s.rec.faultedBy[kind]++
+}
+
+// byName are the faults that befell a request.
+func (r *record) byName() map[string]int {
+	named := make(map[string]int)
+	for kind, n := range r.faultedBy {
+		if n > 0 {
+			named[FaultKind(kind).String()] = n
+		}
+	}
+	return named
 }
 
 func (s *Sim) noteEnd(id string, e ending) {

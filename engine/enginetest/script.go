@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -34,10 +35,11 @@ type Connection struct {
 	EndedAt  time.Time
 }
 
-// Page is a canned answer to GET requests for one path.
+// Page is a canned answer to requests for one path.
 type Page struct {
 	Status      int // 0 = 200
 	ContentType string
+	Server      string // Server header
 	Body        string
 	Delay       time.Duration // before the answer
 }
@@ -56,6 +58,7 @@ type Script struct {
 	mu        sync.Mutex // guards what is below
 	play      Play
 	pages     map[string]Page
+	whole     bool // no GET is played
 	hits      map[string]int
 	conns     []*scriptConn
 	exchanges []*Exchange
@@ -101,11 +104,20 @@ func (s *Script) SetPlay(play Play) {
 	s.play = play
 }
 
-// SetPage replaces one canned answer, also while the engine runs.
+// SetPage replaces one canned answer, also while the engine runs. It is to GET
+// unless the path begins with another method, as in "POST /v2/repository/index".
 func (s *Script) SetPage(path string, p Page) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pages[path] = p
+}
+
+// SetPages makes pages all that the engine has: it begins anew as an engine of
+// another kind. GETs of what is not among them are 404, not played.
+func (s *Script) SetPages(pages map[string]Page) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pages, s.whole = maps.Clone(pages), true
 }
 
 // SetHealth makes GET /health answer that status with an empty body.
@@ -192,9 +204,16 @@ func (s *Script) accept() {
 func (s *Script) page(r *http.Request) (Page, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, ok := s.pages[r.URL.Path]
-	if ok = ok && r.Method == http.MethodGet; ok {
-		s.hits[r.URL.Path]++
+	path := r.URL.Path
+	if r.Method != http.MethodGet {
+		path = r.Method + " " + path
+	}
+	p, ok := s.pages[path]
+	switch {
+	case ok:
+		s.hits[path]++
+	case s.whole && r.Method == http.MethodGet:
+		p, ok = Page{Status: http.StatusNotFound}, true
 	}
 	return p, ok
 }

@@ -29,6 +29,10 @@ type Config struct {
 	// Keep is how many of the last requests are kept with headers and body
 	// for Requests; 0 keeps none.
 	Keep int
+	// MaxLag is how far the computing may fall behind its schedule and still
+	// catch up; default 50 ms. On a machine that has much else to do, more of it
+	// keeps the engine's speed, as work that comes in lumps.
+	MaxLag time.Duration
 	// IdleTimeout closes idle connections, as vLLM does; default 5 s.
 	IdleTimeout time.Duration
 }
@@ -46,6 +50,9 @@ func (c Config) withDefaults() Config {
 	c.KVTokens = max(c.KVTokens/BlockTokens, 1) * BlockTokens
 	if c.MaxModelLen <= 0 || c.MaxModelLen > c.KVTokens {
 		c.MaxModelLen = c.KVTokens
+	}
+	if c.MaxLag <= 0 {
+		c.MaxLag = defaultMaxLag
 	}
 	if c.IdleTimeout <= 0 {
 		c.IdleTimeout = 5 * time.Second
@@ -172,10 +179,9 @@ func signal(c chan struct{}) {
 	}
 }
 
-// maxLag is how far the loop may fall behind its schedule and still catch up:
-// below it late timers do not add up, above it the process was stalled and an
-// engine that then hurried would be no engine.
-const maxLag = 50 * time.Millisecond
+// defaultMaxLag: below it late timers do not add up, above it the process was
+// stalled and an engine that then hurried would be no engine.
+const defaultMaxLag = 50 * time.Millisecond
 
 // Run computes until ctx ends. Requests that are open then end as they do
 // when vLLM is terminated. It runs once.
@@ -204,7 +210,7 @@ func (s *Sim) Run(ctx context.Context) error {
 				return nil
 			case <-timer.C:
 			}
-		case wait < -maxLag:
+		case wait < -s.cfg.MaxLag:
 			due = time.Now()
 		default:
 			runtime.Gosched()

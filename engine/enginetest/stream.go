@@ -9,7 +9,7 @@ import (
 
 // completionID is X-Request-Id where there is one, as in vLLM.
 func (s *Sim) completionID(in *input) string {
-	prefix := [...]string{chat: "chatcmpl-", completions: "cmpl-", embeddings: "embd-"}[in.endpoint]
+	prefix := [...]string{chat: "chatcmpl-", completions: "cmpl-", embeddings: "embd-", responses: "resp_"}[in.endpoint]
 	if in.requestID != "" {
 		return prefix + in.requestID
 	}

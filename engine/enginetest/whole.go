@@ -58,9 +58,12 @@ func (s *Sim) answerWhole(w http.ResponseWriter, r *http.Request, in *input, c *
 		}
 	}
 	var body []byte
-	if in.endpoint == embeddings {
+	switch in.endpoint {
+	case embeddings:
 		body = s.embeddingsBody(in, c)
-	} else {
+	case responses:
+		body = s.responseBody(in, c)
+	default:
 		body = s.completionBody(in, c)
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -107,6 +110,21 @@ func (s *Sim) completionBody(in *input, c *call) []byte {
 		return append(b, `,"prompt_logprobs":null,"prompt_token_ids":null,"prompt_text":null,"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}`...)
 	}
 	return append(b, `,"kv_transfer_params":null}`...)
+}
+
+// responseBody is a response of one message.
+func (s *Sim) responseBody(in *input, c *call) []byte {
+	ch, id := c.choices[0], s.completionID(in)
+	b := appendQuoted([]byte(`{"id":`), id)
+	b = strconv.AppendInt(append(b, `,"object":"response","created_at":`...), c.arrived.Unix(), 10)
+	b = appendQuoted(append(b, `,"status":"completed","model":`...), in.Model)
+	b = appendQuoted(append(b, `,"output":[{"type":"message","id":`...), "msg_"+id)
+	b = append(b, `,"role":"assistant","status":"completed","content":[{"type":"output_text","annotations":[],"text":"`+ch.answer+`"}]}],"usage":{"input_tokens":`...)
+	b = strconv.AppendInt(b, int64(ch.Prompt), 10)
+	b = strconv.AppendInt(append(b, `,"input_tokens_details":{"cached_tokens":`...), int64(ch.Cached), 10)
+	b = strconv.AppendInt(append(b, `},"output_tokens":`...), int64(ch.Generated), 10)
+	b = strconv.AppendInt(append(b, `,"total_tokens":`...), int64(ch.Prompt+ch.Generated), 10)
+	return append(b, `}}`...)
 }
 
 // Embedding vectors have eight dimensions unless the request says otherwise.

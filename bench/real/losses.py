@@ -1,0 +1,290 @@
+"""What clients see as engines freeze, die and come back, and as the gateway itself stops."""
+
+import json
+import signal
+import threading
+import time
+import urllib.request
+
+import openai
+
+from checks import check, at_once, good, is_complete, user
+from client import ENDLESS, Streaming, chat, opening
+from fleet import SLOTS, get, until
+
+SECRET = "the password of the harbour master is zanzibar-4711"
+
+
+class Visitors:
+    """New conversations one after the other, as long as the block runs; none of them may fail."""
+
+    def __init__(self, world):
+        self.world, self.served, self.errors = world, [], []
+        self.leave = threading.Event()
+        self.thread = threading.Thread(target=self.visit)
+
+    def visit(self) -> None:
+        client = self.world.client()
+        while not self.leave.is_set():
+            try:
+                self.served.append(chat(client, user(opening()), max_tokens=1).engine)
+            except Exception as e:
+                self.errors.append(e)
+
+    def __enter__(self) -> "Visitors":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.leave.set()
+        self.thread.join()
+
+    def met(self, name: str) -> bool:
+        return name in self.served
+
+
+def lose_engine_in_mid_stream(world, name: str, number: int) -> str:
+    """One engine gets the signal while it streams: that stream raises, nobody else notices, the engine comes back."""
+    victim, other = world.engine(name), world.other(name)
+    texts = world.take_opened_on(name, 3)
+    with Streaming(world.client(), user(texts[0]), 700, extra_body=ENDLESS) as s:
+        assert s.read(5).engine == victim.name, s.engine
+        victim.stop(number)
+        begin = time.monotonic()
+        try:
+            a = s.rest()
+            raise AssertionError(f"a broken stream ended as if complete: finish {a.finish}, {len(a.at)} chunks")
+        except openai.APIError as e:
+            raised, ended = e, time.monotonic()
+        assert s.answer.finish is None and s.answer.usage is None, s.answer
+        assert getattr(raised, "code", None) == "stream_interrupted", f"{type(raised).__name__}: {raised}"
+    with Visitors(world) as visitors:
+        for text in texts:  # conversations of the lost engine, at once and later
+            for _ in range(2):
+                a = chat(world.client(), user(text), stream=True, max_tokens=4)
+                assert is_complete(a) and a.engine == other.name, a
+        victim.gone()
+        time.sleep(1)
+        assert not visitors.errors and not visitors.met(victim.name), (visitors.errors, visitors.served)
+        victim.start()
+        back = time.monotonic()
+        until(lambda: visitors.met(victim.name) or visitors.errors, 40, f"{victim.name} used again after its restart")
+        back = time.monotonic() - back
+    assert not visitors.errors, visitors.errors
+    return (f"the stream raised {type(raised).__name__} {raised.code} after {ended - begin:.1f} s; "
+            f"{len(visitors.served)} new and {2 * len(texts)} follow-up requests served meanwhile, no error; used again {back:.1f} s after its restart")
+
+
+@check("a full engine that answers no health probe is not taken for dead")
+def blocked_health(world):
+    """Some builds of llama.cpp answer /health with the threads that requests hold. Here it is stopped, for longer than three probes take."""
+    a1, crowd = world.engine("a1"), SLOTS + 2
+    order(world, "b1", "cordon")
+    try:
+        streams = [Streaming(world.client(), user(opening()), 60, extra_body=ENDLESS) for _ in range(SLOTS)]
+        for s in streams:
+            assert s.read(2).engine == "a1", s.engine
+        late = [threading.Thread(target=lambda: done.append(chat(world.client(), user(opening()), stream=True, max_tokens=4))) for _ in range(crowd - SLOTS)]
+        done: list = []
+        for t in late:
+            t.start()
+        until(lambda: world.gateway.engines()["a1"]["in_flight"] == crowd, 10, f"{crowd} requests in flight")
+        a1.stop(signal.SIGSTOP)
+        try:
+            states, health, begin = set(), get(a1.url + "/health", 2)[0], time.monotonic()
+            while time.monotonic() < begin + 22:
+                states.add(world.gateway.engines()["a1"]["state"])
+                time.sleep(0.5)
+        finally:
+            a1.stop(signal.SIGCONT)
+        answers = [s.rest() for s in streams]
+        for t in late:
+            t.join()
+    finally:
+        order(world, "b1", "uncordon")
+    assert health == 0 and states == {"ready"}, (health, states)
+    assert all(is_complete(a) and a.usage.completion_tokens == 60 for a in answers), answers
+    assert len(done) == crowd - SLOTS and all(is_complete(a) for a in done), done
+    return f"/health silent for 24 s with {crowd} requests at {SLOTS} slots: {states.pop()} all the time, all complete"
+
+
+def order(world, name: str, what: str) -> None:
+    request = urllib.request.Request(f"{world.gateway.admin}/engines/{name}/{what}", b"", method="POST")
+    with urllib.request.urlopen(request, timeout=10) as r:
+        assert r.status == 200, r.status
+
+
+@check("an engine killed in mid-stream")
+def killed(world):
+    return lose_engine_in_mid_stream(world, "a1", signal.SIGKILL)
+
+
+@check("an engine terminated in mid-stream")
+def terminated(world):
+    return lose_engine_in_mid_stream(world, "b1", signal.SIGTERM)
+
+
+class Arrivals:
+    """A new conversation every second, whatever became of those before; what each saw."""
+
+    def __init__(self, world):
+        self.world, self.seen, self.errors = world, [], []  # seen: (when it was sent, after how many seconds it was answered, by which engine)
+        self.leave = threading.Event()
+        self.threads = [threading.Thread(target=self.come)]
+
+    def come(self) -> None:
+        while not self.leave.wait(1):
+            self.threads.append(threading.Thread(target=self.ask))
+            self.threads[-1].start()
+
+    def ask(self) -> None:
+        sent = time.monotonic()
+        try:
+            a = chat(self.world.client(), user(opening()), stream=True, max_tokens=2)
+            assert is_complete(a), a
+            self.seen.append((sent, time.monotonic() - sent, a.engine))
+        except Exception as e:
+            self.errors.append(f"{type(e).__name__} {e} after {time.monotonic() - sent:.1f} s")
+
+    def __enter__(self) -> "Arrivals":
+        self.threads[0].start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.leave.set()
+        for t in self.threads:
+            t.join()
+
+
+@check("an engine stopped in mid-stream, and continued")
+def stopped(world):
+    """It accepts connections and says nothing: no signal of its own tells that it has stopped."""
+    victim, other = world.engine("a1"), world.other("a1")
+    texts = world.take_opened_on("a1", 3)
+    with Streaming(world.client(), user(texts[0]), 700, extra_body=ENDLESS) as s, Arrivals(world) as arrivals:
+        assert s.read(5).engine == victim.name, s.engine
+        victim.stop(signal.SIGSTOP)
+        begin = time.monotonic()
+        try:
+            until(lambda: world.gateway.engines()[victim.name]["state"] != "ready", 25, f"{victim.name} out of service")
+            out = time.monotonic()
+            state = world.gateway.engines()[victim.name]
+            for text in texts[1:]:
+                a = chat(world.client(), user(text), max_tokens=4)
+                assert is_complete(a) and a.engine == other.name, a
+            time.sleep(6)  # beyond the gateway's first probe of it
+        finally:
+            victim.stop(signal.SIGCONT)
+            cont = time.monotonic()
+        until(lambda: any(e == victim.name and at > cont for at, _, e in arrivals.seen), 40, f"{victim.name} used again")
+        arrivals.leave.set()
+        stream = paused(s, cont - begin)
+    assert not arrivals.errors, arrivals.errors
+    astray = [at for at, _, e in arrivals.seen if e == victim.name and out < at < cont]
+    assert not astray, f"sent to {victim.name} while it was out, after {[f'{at - begin:.1f}' for at in astray]} s"
+    meanwhile = [took for at, took, _ in arrivals.seen if begin < at < cont]
+    hung = [took for at, took, e in arrivals.seen if e == victim.name and begin < at < out]
+    back = min(at for at, _, e in arrivals.seen if e == victim.name and at > cont) - cont
+    return (f"out after {out - begin:.1f} s ({state['reason']}), continued after {cont - begin:.1f} s; its stream {stream}; "
+            f"of {len(meanwhile)} new conversations {len(hung)} waited for it, {max(hung, default=0):.1f} s at most, none failed; used again {back:.1f} s after")
+
+
+def paused(s: Streaming, seconds: float) -> str:
+    """What became of a stream whose engine was stopped for so long; the limit on silence is 30 s."""
+    try:
+        a = s.rest()
+    except openai.APIError as e:
+        assert e.code == "stream_stalled" and seconds > 25 and s.answer.finish is None, (e, seconds)
+        return "ended as stream_stalled"
+    assert is_complete(a) and a.usage.completion_tokens == 700, (a.finish, a.usage)
+    return f"paused for {max(y - x for x, y in zip(a.at, a.at[1:])):.1f} s and is complete"
+
+
+@check("an engine killed while it works on answers in one piece")
+def killed_before_answer(world):
+    victim, other = world.engine("b1"), world.other("b1")
+    world.homes.clear()  # conversations of before may have settled elsewhere while it was out
+    texts = until(lambda: settled_on(world, victim.name), 30, f"two conversations that {victim.name} keeps")
+
+    def kill():
+        until(lambda: victim.busy() == 2, 10, "both requests at the engine")
+        time.sleep(1.5)  # beyond what could pass for an idle connection that closed as the request came
+        victim.stop(signal.SIGKILL)
+    plain, persistent, killing = at_once(
+        lambda: chat(world.client(), user(texts[0]), max_tokens=400, extra_body=ENDLESS),
+        lambda: chat(world.client(retries=2), user(texts[1]), max_tokens=400, extra_body=ENDLESS),
+        kill)
+    good([killing, persistent])
+    good([plain])  # nothing of it was sent, and doing it twice harms nobody: another engine had it
+    assert is_complete(plain) and plain.engine == other.name and plain.headers["x-penstock-attempts"] == "2", plain
+    assert is_complete(persistent) and persistent.engine == other.name, persistent
+    return f"both were answered by {other.name} in a second attempt"
+
+
+def settled_on(world, name: str) -> list[str]:
+    """Two conversations whose second turn came to the named engine too; empty: not those that were tried."""
+    texts = world.take_opened_on(name, 2)
+    served = {chat(world.client(), user(text), max_tokens=1).engine for text in texts}
+    return texts if served == {name} else []
+
+
+@check("no engine at all is an error at once, and passes")
+def none_left(world):
+    for e in world.engines:
+        e.stop(signal.SIGKILL)
+        e.gone()
+    slowest = 0.0
+
+    def refused():
+        nonlocal slowest
+        begin = time.monotonic()
+        try:
+            chat(world.client(), user(opening()), max_tokens=1)
+            raise AssertionError("an answer without an engine")
+        except openai.APIStatusError as e:
+            slowest = max(slowest, time.monotonic() - begin)
+            assert e.status_code == 503 and e.code == "no_healthy_engine", (e.status_code, e.body)
+            assert int(e.response.headers["retry-after"]) > 0, dict(e.response.headers)
+    refused()
+    until(lambda: get(world.gateway.address + "/readyz")[0] == 503, 40, "readyz 503")
+    refused()
+    assert get(world.gateway.address + "/livez")[0] == 200
+    assert slowest < 2, f"the refusal took {slowest:.1f} s"
+    world.engines[0].start()
+    until(lambda: get(world.gateway.address + "/readyz")[0] == 200, 40, "readyz 200 with one engine back")
+    assert is_complete(chat(world.client(), user(opening())))
+    return f"503 no_healthy_engine with Retry-After in {slowest * 1000:.0f} ms; served again with one engine back"
+
+
+@check("SIGTERM lets a running stream finish, then exit 0")
+def drain(world):
+    client, gateway = world.client(), world.gateway
+    homes = {text: chat(client, user(text), max_tokens=1).engine for text in [opening() for _ in range(8)]}
+    with Streaming(world.client(), user(opening()), 450, extra_body=ENDLESS) as s:
+        s.read(5)
+        gateway.process.signal(signal.SIGTERM)
+        until(lambda: get(gateway.admin + "/readyz")[0] == 503, 1, "readyz 503 on the admin listener after SIGTERM", every=0.01)
+        assert is_complete(chat(world.client(), user(opening()), max_tokens=1)), "a request just after SIGTERM"
+        a = s.rest()
+    assert is_complete(a) and a.usage.completion_tokens == 450, (a.finish, a.usage)
+    status = gateway.process.wait(20)
+    assert status == 0, f"exit {status}"
+    gateway.start()
+    until(lambda: gateway.in_use([e.name for e in world.engines]), 20, "both engines ready after the gateway's restart")
+    client = world.client()
+    moved = {t: home for t, home in homes.items() if chat(client, user(t), max_tokens=1).engine != home}
+    assert not moved, f"{len(moved)} of {len(homes)} conversations moved by a restart of the gateway: {moved}"
+    return f"450 tokens complete, exit 0; after a restart {len(homes)} conversations on their engines"
+
+
+@check("logs hold no prompt")
+def secrets(world):
+    chat(world.client(), user(SECRET), max_tokens=4)
+    try:
+        world.client().chat.completions.create(model="no-such-model", messages=user(SECRET))
+    except openai.NotFoundError:
+        pass
+    log = world.gateway.log.read_text()
+    assert SECRET not in log and "zanzibar" not in log
+    lines = [json.loads(line) for line in log.splitlines()]
+    return f"{len(lines)} lines of JSON"

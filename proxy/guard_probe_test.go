@@ -1,0 +1,71 @@
+package proxy
+
+import (
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"penstock/engine"
+	"penstock/protect"
+)
+
+// probedClient answers probes as the test says; nil: the engine is silent.
+type probedClient struct{ answers chan *incoming }
+
+func (c *probedClient) send(*halt, *outgoing) (*incoming, *sendError) {
+	if in := <-c.answers; in != nil {
+		return in, nil
+	}
+	return nil, &sendError{}
+}
+func (c *probedClient) closeIdle()                       {}
+func (c *probedClient) forget(func(address string) bool) {}
+
+// An engine whose breaker is half open is given no client's request before a
+// probe has had an answer: a client would wait as long as the engine is silent.
+func TestProbesFindOutBeforeClientsDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.NewTextHandler(io.Discard, nil))
+		live := engine.NewLive(1)
+		live.SetStatus(engine.Ready, engine.ReasonHealthy, time.Now())
+		live.SetModels(&engine.ModelList{Models: []engine.Model{{ID: "m"}}})
+		e := &engine.Engine{Live: live}
+		c := &probedClient{answers: make(chan *incoming)}
+		gs := &guards{client: c, memory: protect.NewMemory(-1), log: log}
+		g := newGuard(live, log)
+		g.breaker.Trip(protect.TripSilent)
+		g.followBreaker(time.Now())
+		probe := func() {
+			t.Helper()
+			for end := time.Now().Add(5 * time.Minute); !g.wantsProbe(time.Now()); time.Sleep(100 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("no probe is wanted")
+				}
+			}
+			gs.startProbe(t.Context(), e, g, time.Now())
+			synctest.Wait()
+			if !live.OnTrial() {
+				t.Fatalf("%s while it is probed", live.Status().State)
+			}
+		}
+		answer := func(in *incoming) { c.answers <- in; synctest.Wait() }
+		for range 2 {
+			probe()
+			if live.Try() != nil {
+				t.Error("a client is sent there while the probe has no answer")
+			}
+			answer(nil)
+			if live.Try() != nil || live.OnTrial() {
+				t.Error("it is on trial after a probe without an answer")
+			}
+		}
+		probe()
+		answer(&incoming{status: 200, body: io.NopCloser(strings.NewReader(`{"choices":[]}`))})
+		if live.Try() == nil {
+			t.Error("no client is sent there although it has answered a probe")
+		}
+	})
+}

@@ -93,7 +93,15 @@ class Process:
         return self.popen.poll() is None
 
     def signal(self, number: int) -> None:
+        """Sends it. A stop has come when this returns: until then threads of the process go on, and one of them may answer a probe."""
         self.popen.send_signal(number)
+        if number == signal.SIGSTOP and sys.platform == "linux":
+            until(self.stopped, 10, f"process {self.popen.pid} stopped", every=0.01)
+
+    def stopped(self) -> bool:
+        """Whether no thread of it runs, by their states in /proc (proc_pid_stat(5): the word after the name's bracket)."""
+        threads = Path(f"/proc/{self.popen.pid}/task").glob("*/stat")
+        return all(t.read_text().rpartition(")")[2].split()[0] == "T" for t in threads)
 
     def wait(self, seconds: float) -> int:
         return self.popen.wait(seconds)

@@ -187,8 +187,19 @@ func (c *Comparison) series(name string) *plot.Canvas {
 		}
 		colour, dashed := plot.Hue(i)
 		canvas.Line(points, colour, 1.8, dashed)
+		for k := range points { // a line of one point is none
+			if alone(points, k) {
+				canvas.Disc(points[k], 2.4, colour, "")
+			}
+		}
 	}
 	return canvas
+}
+
+// alone is whether point k is there and has no neighbour to draw a line to.
+func alone(points []plot.Point, k int) bool {
+	missing := func(i int) bool { return i < 0 || i >= len(points) || math.IsNaN(points[i].X) }
+	return !missing(k) && missing(k-1) && missing(k+1)
 }
 
 func sameValue(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }

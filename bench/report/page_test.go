@@ -151,3 +151,15 @@ func pixels(img image.Image, r, g, b uint8) (n int) {
 	}
 	return n
 }
+
+// TestAWindowAloneIsSeen: a value over time whose neighbours are missing is a dot, since no line goes there.
+func TestAWindowAloneIsSeen(t *testing.T) {
+	all, err := Compare(hostile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, windows := len(all[0].Names), 2 // the middle one of three has no value
+	if n := strings.Count(all[0].series("E2E").SVG(), "<circle"); n != names*windows {
+		t.Errorf("%d dots, want %d: one for each name and window", n, names*windows)
+	}
+}

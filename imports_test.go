@@ -94,7 +94,7 @@ var rooms = map[string]room{
 		because: "the behaviour harness is client and engine around a proxy that it does not know: it sees only HTTP",
 	},
 	"bench/fleet": {
-		may:     []string{"engine/enginetest", "fleet", "fleet/nats", "route"},
+		may:     []string{"bench/child", "engine/enginetest", "fleet", "fleet/nats", "route"},
 		because: "gateways are processes that it reaches as clients and operators do; what it starts itself is the store, and members without a gateway",
 	},
 	"bench/chaos": {

@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"penstock/bench/child"
 )
 
 func TestMain(m *testing.M) {
@@ -259,7 +261,7 @@ func TestUsage(t *testing.T) {
 		{"--url", "http://127.0.0.1:1", "--engines", "127.0.0.1:1"}, {"--url", "http://127.0.0.1:1", "--cost"}, {"--url", "http://127.0.0.1:1", "--row", "(", "--engines", "a,b"},
 		{"--url", "http://127.0.0.1:1", "--row", "no such row"},
 	} {
-		if err := run(t.Context(), args, io.Discard, io.Discard); !errors.As(err, new(errUsage)) {
+		if err := run(t.Context(), args, io.Discard, io.Discard); !errors.As(err, new(child.Usage)) {
 			t.Errorf("%q: %v", args, err)
 		}
 	}

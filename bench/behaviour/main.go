@@ -7,14 +7,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"penstock/bench/child"
 )
 
 func main() {
@@ -22,22 +22,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, bareProxy(os.Args[2], strings.Split(os.Args[3], ",")))
 		os.Exit(1)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case errors.As(err, new(errUsage)):
-		fmt.Fprintln(os.Stderr, "behaviour:", err)
-		os.Exit(2)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "behaviour:", err)
-		os.Exit(1)
-	}
+	child.Command("behaviour", run)
 }
-
-// errUsage is wrong usage, exit code 2.
-type errUsage struct{ error }
 
 // options are what the command line says.
 type options struct {
@@ -80,11 +66,8 @@ func parse(args []string, errs io.Writer) (o options, err error) {
 	f.BoolVar(&o.cost, "cost", false, "measure CPU time instead")
 	f.IntVar(&o.costs.rounds, "rounds", 9, "with --cost: rounds, each with every proxy once")
 	f.IntVar(&o.costs.requests, "requests", 2000, "with --cost: requests of a proxy in a round; a tenth of it where they are streams")
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return o, err
-		}
-		return o, errUsage{err}
+	if err := child.Parse(f, args); err != nil {
+		return o, err
 	}
 	switch {
 	case f.NArg() > 0:
@@ -99,7 +82,7 @@ func parse(args []string, errs io.Writer) (o options, err error) {
 		err = errors.New("--cost needs processes of its own: not with --url")
 	}
 	if err != nil {
-		return o, errUsage{err}
+		return o, child.Wrong("%w", err)
 	}
 	return o, nil
 }
@@ -169,7 +152,7 @@ func (o options) columns(ctx context.Context, t *tools) ([]*target, error) {
 	if o.url != "" {
 		addresses := strings.Split(o.engines, ",")
 		if len(addresses) != 2 {
-			return nil, errUsage{fmt.Errorf("--engines %q: want two addresses", o.engines)}
+			return nil, child.Wrong("--engines %q: want two addresses", o.engines)
 		}
 		return []*target{{base: strings.TrimSuffix(o.url, "/"), engines: [2]string(addresses), policy: &policy{title: "as it is", header: o.header}}}, nil
 	}
@@ -177,7 +160,7 @@ func (o options) columns(ctx context.Context, t *tools) ([]*target, error) {
 	for name := range strings.SplitSeq(o.targets, ",") {
 		p, err := peerNamed(strings.TrimSpace(name))
 		if err != nil {
-			return nil, errUsage{err}
+			return nil, child.Wrong("%w", err)
 		}
 		x := &target{peer: p, policy: &p.policies[0]}
 		switch x.command, err = p.locate(ctx, t); {
@@ -197,7 +180,7 @@ func (o options) columns(ctx context.Context, t *tools) ([]*target, error) {
 func (o options) tables(columns []*target) ([]*table, error) {
 	only, err := regexp.Compile(o.rows)
 	if err != nil {
-		return nil, errUsage{fmt.Errorf("--row: %w", err)}
+		return nil, child.Wrong("--row: %w", err)
 	}
 	chosen := func(rows []*row) []*row {
 		return slices.DeleteFunc(rows, func(r *row) bool { return !only.MatchString(r.name) })
@@ -210,7 +193,7 @@ func (o options) tables(columns []*target) ([]*table, error) {
 		tables = append(tables, newTable(affinityTitle, rows, withPolicies(columns)))
 	}
 	if len(tables) == 0 {
-		return nil, errUsage{fmt.Errorf("--row %q matches no row", o.rows)}
+		return nil, child.Wrong("--row %q matches no row", o.rows)
 	}
 	return tables, nil
 }

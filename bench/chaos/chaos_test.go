@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/bench/child"
 	"penstock/bench/witness"
 	"penstock/engine/enginetest"
 )
@@ -150,7 +151,7 @@ func TestStormsAreKnownFaults(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{{"--requests", "5"}, {"--parts", "nothing"}, {"more"}, {"--for", "-1s"}} {
-		var usage errUsage
+		var usage child.Usage
 		if err := run(t.Context(), args, &bytes.Buffer{}, &bytes.Buffer{}); !errors.As(err, &usage) {
 			t.Errorf("%q: %v", args, err)
 		}

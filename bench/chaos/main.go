@@ -8,34 +8,16 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"penstock/bench/child"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-	case errors.As(err, new(errUsage)):
-		fmt.Fprintln(os.Stderr, "chaos:", err)
-		os.Exit(2)
-	default:
-		fmt.Fprintln(os.Stderr, "chaos:", err)
-		os.Exit(1)
-	}
-}
-
-// errUsage is wrong usage, exit code 2.
-type errUsage struct{ error }
+func main() { child.Command("chaos", run) }
 
 // errMissed is a goal that was missed, exit code 1.
 var errMissed = errors.New("a goal was missed")
@@ -76,18 +58,15 @@ func parse(args []string, errs io.Writer) (b *bench, err error) {
 	f.StringVar(&b.penstock, "penstock", "", "binary to use; default: built from this tree")
 	f.StringVar(&b.keep, "keep", "", "directory for configurations and logs; default: none is kept")
 	f.BoolVar(&b.quiet, "quiet", false, "no progress on stderr")
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return nil, err
-		}
-		return nil, errUsage{err}
+	if err := child.Parse(f, args); err != nil {
+		return nil, err
 	}
 	b.parts = strings.Split(*parts, ",")
 	switch {
 	case f.NArg() > 0:
-		return nil, errUsage{fmt.Errorf("unexpected argument %q", f.Arg(0))}
+		return nil, child.Wrong("unexpected argument %q", f.Arg(0))
 	case b.requests < 1000, b.length <= 0:
-		return nil, errUsage{errors.New("--requests must be 1000 or more, --for above 0")}
+		return nil, child.Wrong("--requests must be 1000 or more, --for above 0")
 	}
 	return b, nil
 }
@@ -99,7 +78,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	}
 	list, err := b.partsNamed()
 	if err != nil {
-		return errUsage{err}
+		return err
 	}
 	if b.dir = b.keep; b.dir == "" {
 		if b.dir, err = os.MkdirTemp("", "penstock-chaos-"); err != nil {

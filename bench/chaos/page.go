@@ -13,7 +13,7 @@ import (
 
 // page is all series of the gateway's /metrics.
 func (s *site) page() (map[string]float64, error) {
-	resp, err := http.Get("http://" + s.gateway.admin + "/metrics")
+	resp, err := http.Get("http://" + s.gateway.Admin + "/metrics")
 	if err != nil {
 		return nil, err
 	}

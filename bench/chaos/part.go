@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"penstock/bench/child"
 	"penstock/bench/witness"
 	"penstock/engine/enginetest"
 )
@@ -300,7 +301,7 @@ func (b *bench) partsNamed() (list []*part, err error) {
 	}
 	for _, name := range b.parts {
 		if !known[name] {
-			return nil, fmt.Errorf("--parts %s: known are %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+			return nil, child.Wrong("--parts %s: known are %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		}
 	}
 	return list, nil

@@ -12,17 +12,21 @@ import (
 	"sync"
 	"time"
 
+	"penstock/bench/child"
 	"penstock/engine/enginetest"
 )
 
-const modelName = "m"
+const (
+	modelName = "m"
+	stopGrace = 200 * time.Millisecond // its drain is not what is looked at
+)
 
 // site is a gateway, the engines behind it and the clients before it.
 type site struct {
 	bench   *bench
 	part    *part
 	url     string
-	gateway *gateway
+	gateway *child.Server
 	sims    []*enginetest.Sim
 	names   []string // of sims
 	clients []*http.Client
@@ -61,10 +65,10 @@ func newSite(ctx context.Context, b *bench, p *part, dir string) (s *site, err e
 	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 		return s, err
 	}
-	if s.gateway, err = start(ctx, filepath.Join(dir, "gateway.log"), b.penstock, path); err != nil {
+	if s.gateway, err = child.Serve(ctx, filepath.Join(dir, "gateway.log"), b.penstock, "serve", "--config", path); err != nil {
 		return s, err
 	}
-	s.url = scheme + s.gateway.address
+	s.url = scheme + s.gateway.Address
 	s.clients = []*http.Client{client(trust, false), client(trust, true)}
 	return s, s.awaitEngines(ctx)
 }
@@ -82,7 +86,7 @@ func (s *site) startSim(ctx context.Context, c enginetest.Config) (url string, e
 
 // awaitEngines waits until all engines are ready and in the table.
 func (s *site) awaitEngines(ctx context.Context) error {
-	err := s.gateway.Await(ctx, readyLimit, "in front of all engines", func() bool {
+	err := s.gateway.Await(ctx, child.ReadyLimit, "in front of all engines", func() bool {
 		page, err := s.page()
 		for _, name := range s.names {
 			if err != nil || page[`penstock_engine_state{engine="`+name+`",state="ready"}`] != 1 || sum(page, "penstock_weight", `engine="`+name+`"`) == 0 {

@@ -7,11 +7,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
+
+	"penstock/bench/child"
 )
 
 // options are what the command line says.
@@ -40,23 +39,7 @@ var runs = []struct {
 	{"scale", "many members on one server: how late snapshots are, bytes and CPU", runScale},
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-	case errors.As(err, new(errUsage)):
-		fmt.Fprintln(os.Stderr, "fleet:", err)
-		os.Exit(2)
-	default:
-		fmt.Fprintln(os.Stderr, "fleet:", err)
-		os.Exit(1)
-	}
-}
-
-// errUsage is wrong usage, exit code 2.
-type errUsage struct{ error }
+func main() { child.Command("fleet", run) }
 
 func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
@@ -67,7 +50,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 		if len(args) > 0 && strings.Trim(args[0], "-") == "help" {
 			return flag.ErrHelp
 		}
-		return errUsage{errors.New("want the name of a run")}
+		return child.Wrong("want the name of a run")
 	}
 	for _, r := range runs {
 		if r.name == args[0] {
@@ -82,7 +65,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 			return tell(res, o.json, out)
 		}
 	}
-	return errUsage{fmt.Errorf("there is no run %q", args[0])}
+	return child.Wrong("there is no run %q", args[0])
 }
 
 func readOptions(name string, args []string, errs io.Writer) (o options, err error) {
@@ -98,14 +81,11 @@ func readOptions(name string, args []string, errs io.Writer) (o options, err err
 		flags.IntVar(&o.events, "events", 500, "faults")
 		flags.DurationVar(&o.gone, "gone", 10*time.Minute, "how long there is no store")
 	}
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return o, err
-		}
-		return o, errUsage{err}
+	if err := child.Parse(flags, args); err != nil {
+		return o, err
 	}
 	if flags.NArg() > 0 || o.events < 0 || o.gone < 0 || name == "scale" && (o.gateways < 2 || o.length < time.Second) {
-		return o, errUsage{errors.New("want numbers above 0, and nothing beside the flags")}
+		return o, child.Wrong("want numbers above 0, and nothing beside the flags")
 	}
 	return o, nil
 }

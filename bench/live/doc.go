@@ -14,7 +14,7 @@
 //     time at all, with a placement: what an undisturbed machine would show.
 //   - planned.go: such a placement out of the gateway's own decisions, with all
 //     speeds known.
-//   - fleet.go, process.go: engines, the roads to far ones, and the gateway.
+//   - fleet.go: engines, the roads to far ones, and the gateway.
 //   - play.go, client.go: the open loop. Latency counts from when a turn was
 //     due, whatever held it up.
 //   - table.go: what is told.

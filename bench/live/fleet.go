@@ -10,17 +10,21 @@ import (
 	"sync"
 	"time"
 
+	"penstock/bench/child"
 	"penstock/engine/enginetest"
 )
+
+// stopGrace is what a gateway or an engine gets to end by itself.
+const stopGrace = 3 * time.Second
 
 // fleet is the engines of a scenario and, with a policy, a gateway before them.
 type fleet struct {
 	s       *scenario
-	engines []*process
+	engines []*child.Server
 	roads   []*enginetest.Distance // by engine, nil where it is near
 	open    sync.WaitGroup         // roads
 	shut    context.CancelFunc     // of roads
-	gateway *process               // nil: clients place requests themselves
+	gateway *child.Server          // nil: clients place requests themselves
 }
 
 // newFleet starts everything and waits until it serves.
@@ -34,14 +38,14 @@ func newFleet(ctx context.Context, s *scenario, c *column, o *options, dir strin
 	}()
 	for i := range s.speeds {
 		args := append([]string{"sim", "--listen", "127.0.0.1:0", "--seed", fmt.Sprint(i + 1)}, s.simFlags(i, o.stretch)...)
-		p, err := start(ctx, filepath.Join(dir, s.engineName(i)+".log"), o.penstock, args...)
+		p, err := child.Serve(ctx, filepath.Join(dir, s.engineName(i)+".log"), o.penstock, args...)
 		if err != nil {
 			return f, err
 		}
 		f.engines = append(f.engines, p)
 		var road *enginetest.Distance
 		if rtt := s.rtt(i); rtt > 0 {
-			if road, err = enginetest.NewDistance(p.address, time.Duration(float64(rtt)*o.stretch)); err != nil {
+			if road, err = enginetest.NewDistance(p.Address, time.Duration(float64(rtt)*o.stretch)); err != nil {
 				return f, err
 			}
 			f.open.Go(func() { _ = road.Run(running) })
@@ -59,7 +63,7 @@ func (f *fleet) address(i int) string {
 	if f.roads[i] != nil {
 		return f.roads[i].Addr()
 	}
-	return f.engines[i].address
+	return f.engines[i].Address
 }
 
 func (f *fleet) startGateway(ctx context.Context, c *column, o *options, dir string) (err error) {
@@ -67,10 +71,10 @@ func (f *fleet) startGateway(ctx context.Context, c *column, o *options, dir str
 	if err := os.WriteFile(file, []byte(f.config(c, o)), 0o600); err != nil {
 		return err
 	}
-	if f.gateway, err = start(ctx, filepath.Join(dir, "gateway.log"), o.penstock, "serve", "--config", file); err != nil {
+	if f.gateway, err = child.Serve(ctx, filepath.Join(dir, "gateway.log"), o.penstock, "serve", "--config", file); err != nil {
 		return err
 	}
-	if err := f.gateway.Await(ctx, readyLimit, "in service", f.inService); err != nil {
+	if err := f.gateway.Await(ctx, child.ReadyLimit, "in service", f.inService); err != nil {
 		return fmt.Errorf("the gateway %w", err)
 	}
 	time.Sleep(time.Second) // until every engine is in service
@@ -78,7 +82,7 @@ func (f *fleet) startGateway(ctx context.Context, c *column, o *options, dir str
 }
 
 func (f *fleet) inService() bool {
-	resp, err := http.Get("http://" + f.gateway.address + "/readyz")
+	resp, err := http.Get("http://" + f.gateway.Address + "/readyz")
 	if err != nil {
 		return false
 	}

@@ -3,38 +3,19 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"penstock/bench/child"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case errors.As(err, new(errUsage)):
-		fmt.Fprintln(os.Stderr, "live:", err)
-		os.Exit(2)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "live:", err)
-		os.Exit(1)
-	}
-}
-
-// errUsage is wrong usage, exit code 2.
-type errUsage struct{ error }
+func main() { child.Command("live", run) }
 
 // options are what the command line says.
 type options struct {
@@ -69,19 +50,16 @@ func parse(args []string, errs io.Writer) (o options, err error) {
 	f.StringVar(&o.keep, "keep", "", "directory for configurations and logs; default: none is kept")
 	f.StringVar(&o.extra, "config", "", "lines to add to the gateway's configuration")
 	f.BoolVar(&o.quiet, "quiet", false, "no progress on stderr")
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return o, err
-		}
-		return o, errUsage{err}
+	if err := child.Parse(f, args); err != nil {
+		return o, err
 	}
 	switch {
 	case f.NArg() > 0:
-		return o, errUsage{fmt.Errorf("unexpected argument %q", f.Arg(0))}
+		return o, child.Wrong("unexpected argument %q", f.Arg(0))
 	case o.seeds < 1, o.stretch <= 0, o.measure <= 0, o.warm < 0:
-		return o, errUsage{errors.New("--seeds, --stretch and --measure must be above 0, --warm not below it")}
+		return o, child.Wrong("--seeds, --stretch and --measure must be above 0, --warm not below it")
 	case o.session != "on" && o.session != "off" && o.session != "both":
-		return o, errUsage{fmt.Errorf("--session %q: want on, off or both", o.session)}
+		return o, child.Wrong("--session %q: want on, off or both", o.session)
 	}
 	return o, nil
 }
@@ -132,7 +110,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	}
 	list, err := scenariosNamed(o.scenarios)
 	if err != nil {
-		return errUsage{err}
+		return child.Wrong("%w", err)
 	}
 	progress := errs
 	if o.quiet {

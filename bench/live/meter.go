@@ -114,7 +114,7 @@ func (m *meter) ask() []engineFacts {
 	if m.f.gateway == nil {
 		return nil
 	}
-	resp, err := http.Get("http://" + m.f.gateway.admin + "/table")
+	resp, err := http.Get("http://" + m.f.gateway.Admin + "/table")
 	if err != nil {
 		return nil
 	}

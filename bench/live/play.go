@@ -94,7 +94,7 @@ func (p *play) ask(ctx context.Context, c *conversation, n int, said []message, 
 	f := &flight{conv: c, turn: n, sent: time.Since(p.begun), prompt: c.promptTokens(n), out: t.out}
 	address, session := "", ""
 	if p.column.gateway {
-		address = p.fleet.gateway.address
+		address = p.fleet.gateway.Address
 	} else {
 		address = p.fleet.address(p.column.placement.place(f))
 		defer p.column.placement.done(f)

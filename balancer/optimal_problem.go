@@ -22,6 +22,7 @@ type stream struct {
 	rate       [route.Priorities]float64
 	rows       []int // of the situation
 	last       *route.PlanRow
+	joined     bool // an engine that took no traffic under the last plan may serve it
 }
 
 func (f *stream) total() float64 {
@@ -157,7 +158,9 @@ func (r *routing) build(s *Situation) {
 	r.price(s)
 	shed := make([][route.Priorities]float64, len(r.streams))
 	for i := range r.streams {
-		if f := &r.streams[i]; !f.cold() {
+		f := &r.streams[i]
+		f.joined = slices.ContainsFunc(f.candidates, func(j int) bool { return s.capacity(j) > 0 && s.joined(j) })
+		if !f.cold() {
 			shed[i] = f.last.Shed
 		}
 	}
@@ -340,12 +343,14 @@ func (r *routing) idleLatency() float64 {
 }
 
 // addPrevious adds the weights in use, so that moving has its price and the
-// solver begins there.
+// solver begins there. Where an engine has joined or is back, moving to it has
+// none: under little load nothing would be worth it, and the engine would stay
+// without requests. The next plan has the price again.
 func (r *routing) addPrevious(shed [][route.Priorities]float64) {
 	p := &r.problem
 	for c, d := range p.Demand {
 		f := &r.streams[r.demand[c].stream]
-		if f.cold() {
+		if f.cold() || f.joined {
 			continue
 		}
 		shares := r.lastShares(f)

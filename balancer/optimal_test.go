@@ -227,6 +227,40 @@ func TestHoldPoursToRoom(t *testing.T) {
 	}
 }
 
+// An engine that was out is back at once at the weight that it is worth, for as
+// little as there is to do and as much as a move costs: else nothing would ever
+// be worth one, and it would stay without requests.
+func TestEngineThatIsBack(t *testing.T) {
+	for name, spoil := range map[string]func(e *EngineView){
+		"out by its health":  func(e *EngineView) { e.Ready = false },
+		"out by its breaker": func(e *EngineView) { e.Capacity = 0 },
+	} {
+		s := pair(1)
+		s.Engines[1] = s.Engines[0]
+		s.Engines[1].Name = "b"
+		s.Rows[0].Cache = 500 // ms of prompt that a conversation has to compute again elsewhere
+		well := s.Engines[0]
+		for range 3 {
+			s.Last = decideOptimal(s, solveOnce).Plan
+		}
+		spoil(&s.Engines[0])
+		for range 3 {
+			s.Last = decideOptimal(s, solveOnce).Plan
+		}
+		if w := weightOf(s.Last, 0, "a"); w != 0 {
+			t.Fatalf("%s: weight %v", name, w)
+		}
+		s.Engines[0] = well
+		s.Engines[0].Capacity *= 0.7 // its penalty lasts
+		for cycle := range 10 {
+			s.Last = decideOptimal(s, solveOnce).Plan
+			if w := weightOf(s.Last, 0, "a"); w < 0.45 || w > 0.55 {
+				t.Errorf("%s: weight %v in cycle %d after its return", name, w, cycle)
+			}
+		}
+	}
+}
+
 // Unknown engines share by slots, and are named.
 func TestUncalibrated(t *testing.T) {
 	s := pair(30)

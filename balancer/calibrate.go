@@ -25,7 +25,7 @@ func viewOf(e *engine.Engine) EngineView {
 // in the unit of load of its component: the mean request there. means are those
 // of the rows.
 func calibrate(s *Situation, means []profile.Request, demands []*route.Demand, index map[string]int) {
-	speeds, factors := seenOf(s, demands, index)
+	speeds, factors, held := seenOf(s, demands, index)
 	answers := make([]float64, len(speeds))
 	for j := range speeds {
 		answers[j] = speeds[j].Answers
@@ -40,6 +40,9 @@ func calibrate(s *Situation, means []profile.Request, demands []*route.Demand, i
 		typical := profile.Typical(known)
 		for _, j := range part.engines {
 			e := &s.Engines[j]
+			if held[j] > 0 {
+				e.Told.Slots = min(e.Told.Slots, held[j])
+			}
 			speed := speeds[j]
 			if answers[j] < believed && typical.PerSeq > 0 {
 				slots := speed.Slots
@@ -126,11 +129,14 @@ func liken(s *Situation, p *part, speeds []route.Speed, mean profile.Request) {
 // these bounds is a fault of the guess.
 const leastWork, mostWork = 0.02, 50
 
-// seenOf is what all gateways together know of each engine's speed, and what
-// their penalties leave of it on average.
-func seenOf(s *Situation, demands []*route.Demand, index map[string]int) (speeds []route.Speed, factors []float64) {
+// seenOf is what all gateways together know of each engine's speed, what their
+// penalties leave of it on average, and how many attempts it holds at once
+// where it has refused some: what it held of those gateways' and what it has of
+// the others'; 0 where it has refused none.
+func seenOf(s *Situation, demands []*route.Demand, index map[string]int) (speeds []route.Speed, factors, held []float64) {
 	told := make([][]route.Speed, len(s.Engines))
-	factors = make([]float64, len(s.Engines))
+	factors, held = make([]float64, len(s.Engines)), make([]float64, len(s.Engines))
+	refused := make([]bool, len(s.Engines))
 	gateways := make([]float64, len(s.Engines))
 	for _, d := range demands {
 		for _, seen := range d.Engines {
@@ -141,6 +147,17 @@ func seenOf(s *Situation, demands []*route.Demand, index map[string]int) (speeds
 			told[j] = append(told[j], seen.Speed)
 			factors[j] += seen.Factor
 			gateways[j]++
+			refused[j] = refused[j] || seen.Held > 0
+			if ours := seen.Held; ours > 0 {
+				held[j] += ours * float64(max(1, d.Replicas))
+			} else {
+				held[j] += seen.InFlight * float64(max(1, d.Replicas))
+			}
+		}
+	}
+	for j := range held {
+		if !refused[j] {
+			held[j] = 0
 		}
 	}
 	speeds = make([]route.Speed, len(s.Engines))
@@ -152,7 +169,7 @@ func seenOf(s *Situation, demands []*route.Demand, index map[string]int) (speeds
 			factors[j] /= gateways[j]
 		}
 	}
-	return speeds, factors
+	return speeds, factors, held
 }
 
 // part is a set of rows that share engines, and those.

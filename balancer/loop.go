@@ -153,7 +153,7 @@ func (l *Loop) Run(ctx context.Context) error {
 
 // Cycle is one control cycle: observe, plan, build, publish if anything changed.
 func (l *Loop) Cycle(now time.Time) {
-	if shared := l.observer.shares(l.peers.Demands(), l.tables.Load().Source, now); shared != l.tables.Load().Shared {
+	if shared := l.observer.shares(l.peers.Gateways(), l.tables.Load().Source, now); shared != l.tables.Load().Shared {
 		l.tables.Share(shared)
 	}
 	set, last := l.fleet.Set(), l.tables.Load()
@@ -165,6 +165,7 @@ func (l *Loop) Cycle(now time.Time) {
 	})
 	l.resume(set, now)
 	plan := l.plan(set, wanted, now)
+	l.divide(set, plan, now)
 	next, same := Build(set, last, l.saved, plan, wanted, now)
 	l.settle(last)
 	l.metrics.confirmed.Store(now.Add(-l.unconfirmed(plan)).UnixNano())

@@ -20,11 +20,12 @@ type Observer struct {
 
 	Log *slog.Logger // nil: silent
 
-	at      time.Time // of the last look
-	classes map[route.ClassKey]*classFlow
-	engines map[*engine.Live]*sighted
-	seen    []engine.Answer // of the engine at hand
-	shown   sightings
+	at         time.Time // of the last look
+	sharedTill time.Time
+	classes    map[route.ClassKey]*classFlow
+	engines    map[*engine.Live]*sighted
+	seen       []engine.Answer // of the engine at hand
+	shown      sightings
 }
 
 // classFlow is what was seen of one class.

@@ -2,7 +2,6 @@ package balancer
 
 import (
 	"math"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 type sighted struct {
 	track    track
 	facts    Facts
+	others   float64 // attempts of other gateways
 	learner  profile.Learner
 	speed    route.Speed // learned so far
 	answered ewma        // attempts that ended, by time
@@ -44,7 +44,8 @@ func (o *Observer) lookAtEngines(set *engine.Set, t *route.Table, others []*rout
 			s = &sighted{}
 		}
 		engines[e.Live] = s
-		seen := o.lookAt(e, s, elsewhere[e.Name], dt, now)
+		s.others = elsewhere[e.Name]
+		seen := o.lookAt(e, s, dt, now)
 		s.learn(e, o.seen, typical, now)
 		seen.Speed = s.speed
 		list = append(list, seen)
@@ -110,7 +111,7 @@ func (o *Observer) elsewhere(others []*route.Demand, now time.Time) map[string]f
 }
 
 // lookAt takes one look at an engine. What came from it is in o.seen.
-func (o *Observer) lookAt(e *engine.Engine, s *sighted, elsewhere float64, dt time.Duration, now time.Time) route.Sighting {
+func (o *Observer) lookAt(e *engine.Engine, s *sighted, dt time.Duration, now time.Time) route.Sighting {
 	o.seen = e.TakeAnswers(o.seen[:0])
 	if dt > 0 {
 		s.answered.add(float64(len(o.seen)), dt, seenMemory)
@@ -118,7 +119,7 @@ func (o *Observer) lookAt(e *engine.Engine, s *sighted, elsewhere float64, dt ti
 	}
 	rtt := e.RoundTrip()
 	g := glance{at: now, sample: e.Sample(), status: e.Status(), inFlight: float64(e.InFlight()), progress: e.ProgressAge(now),
-		onTheWire: s.answered.rate() * rtt.Seconds(), slots: placesOf(e, s.speed), elsewhere: elsewhere,
+		onTheWire: s.answered.rate() * rtt.Seconds(), slots: placesOf(e, s.speed), elsewhere: s.others,
 		replicas: float64(max(1, e.Replicas)), seen: o.seen}
 	was := s.facts
 	s.facts = s.track.look(&g)
@@ -127,6 +128,7 @@ func (o *Observer) lookAt(e *engine.Engine, s *sighted, elsewhere float64, dt ti
 	if s.facts.Rule == Frozen { // nobody else may see it: it is told as what is left of the capacity
 		seen.Factor = 0
 	}
+	seen.Held = float64(e.HeldOfOurs())
 	if rtt > 0 {
 		seen.RTT = float64(rtt) / float64(time.Millisecond)
 	}
@@ -208,9 +210,24 @@ func (o *Observer) sharpen(e *engine.Engine, v *EngineView) {
 	v.Ready = v.Ready && f.Rule != Frozen
 }
 
+// elsewhereOn is what other gateways had in flight on an engine at the last
+// look.
+func (o *Observer) elsewhereOn(e *engine.Engine) float64 {
+	if s := o.engines[e.Live]; s != nil {
+		return s.others
+	}
+	return 0
+}
+
+// sharedFor is how long slots are made as others make them after the last other
+// gateway of the source was heard of: one that is replaced, or not heard for a
+// while, finds the conversations where it left them.
+const sharedFor = 10 * time.Minute
+
 // shares reports whether other gateways serve the conversations of this one.
-func (o *Observer) shares(demands []*route.Demand, source string, now time.Time) bool {
-	return o.Replicas > 1 || slices.ContainsFunc(demands, func(d *route.Demand) bool {
-		return d != nil && d.Gateway != o.Gateway && d.Source == source && now.Sub(d.At) <= demandLife
-	})
+func (o *Observer) shares(gateways map[string]int, source string, now time.Time) bool {
+	if o.Replicas > 1 || gateways[source] > 1 {
+		o.sharedTill = now.Add(sharedFor)
+	}
+	return now.Before(o.sharedTill)
 }

@@ -238,13 +238,14 @@ func TestSharedSource(t *testing.T) {
 	}
 	alone, three := &Observer{Gateway: "gw", Replicas: 1}, &Observer{Gateway: "gw", Replicas: 3}
 	for _, c := range []struct {
-		o    *Observer
-		d    []*route.Demand
-		want bool
-	}{{alone, nil, false}, {three, nil, true}, {alone, peer("other", "there", 0), false}, {alone, peer("other", "here", time.Second), true},
-		{alone, peer("other", "here", time.Hour), false}} {
-		if got := c.o.shares(c.d, "here", now); got != c.want {
-			t.Errorf("%d replicas and %d demands: %t", c.o.Replicas, len(c.d), got)
+		o        *Observer
+		gateways map[string]int
+		want     bool
+		at       time.Time
+	}{{alone, nil, false, now}, {three, nil, true, now}, {alone, map[string]int{"here": 1, "there": 5}, false, now}, {alone, map[string]int{"here": 2}, true, now},
+		{alone, map[string]int{"here": 1}, true, now.Add(sharedFor - 1)}, {alone, map[string]int{"here": 1}, false, now.Add(sharedFor)}} {
+		if got := c.o.shares(c.gateways, "here", c.at); got != c.want {
+			t.Errorf("%d replicas and gateways %v: %t", c.o.Replicas, c.gateways, got)
 		}
 	}
 	demands := peer("other", "there", time.Second)

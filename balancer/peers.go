@@ -14,6 +14,10 @@ type Peers interface {
 	Tell(own *route.Demand)
 	// Demands are the last reports of all gateways, this one included, by name.
 	Demands() []*route.Demand
+	// Gateways are those that there are, by source, replicas and this one
+	// included: by the last word of whoever leads or led, so that they stay while
+	// nobody does.
+	Gateways() map[string]int
 	// Leads reports whether this gateway plans for all, and in which epoch.
 	Leads() (epoch uint64, leads bool)
 	// Publish gives the leader's plan to all. An error says that another leads.
@@ -32,8 +36,14 @@ type alone struct {
 	plan   *route.Plan
 }
 
-func (a *alone) Tell(own *route.Demand)      { a.demand = own }
-func (a *alone) Demands() []*route.Demand    { return []*route.Demand{a.demand} }
+func (a *alone) Tell(own *route.Demand)   { a.demand = own }
+func (a *alone) Demands() []*route.Demand { return []*route.Demand{a.demand} }
+func (a *alone) Gateways() map[string]int {
+	if a.demand == nil {
+		return nil
+	}
+	return map[string]int{a.demand.Source: a.demand.Replicas}
+}
 func (a *alone) Leads() (uint64, bool)       { return 0, true }
 func (a *alone) Publish(p *route.Plan) error { a.plan = p; return nil }
 func (a *alone) Plan() *route.Plan           { return a.plan }

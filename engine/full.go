@@ -57,6 +57,9 @@ const (
 // Gauges: while requests wait in the engine, what is running are its slots S,
 // and the cap is ceil(1.15 S). A cap that binds while nothing waits is too low
 // and grows by the headroom with each poll.
+//
+// Refusals tell what is left for this gateway beside all others, gauges what the
+// engine takes of all together: of that a fleet allows each gateway a part.
 type learnedCap struct {
 	mu sync.Mutex // guards what is below; taken where an engine is full, and by polls
 
@@ -80,6 +83,9 @@ type learnedCap struct {
 	slots float64 // by its gauges; 0 = not seen
 	polls int     // in a row that showed waiting requests
 	peak  float64 // the most that ran at those
+
+	any     atomic.Bool // full or slots is known
+	allowed int64       // what the fleet leaves this gateway of the engine's places; 0 = all
 }
 
 // Full notes that the engine refused an attempt, sent at a time, as full while
@@ -189,10 +195,10 @@ func (c *learnedCap) raiseLocked(to int64, now time.Time) {
 // Took notes that the engine answered an attempt, sent at a time, with which
 // so many of ours were in flight. It costs one load where nothing was learned.
 func (l *Live) Took(level int64, sent, now time.Time) {
-	if l.most.Load() == noCap {
+	c := &l.learned
+	if l.most.Load() == noCap || !c.any.Load() {
 		return
 	}
-	c := &l.learned
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.took, c.idle = now, 0
@@ -234,14 +240,57 @@ func (l *Live) LetGo(now time.Time) {
 // number where it has shown no limit, 0 while it is held.
 func (l *Live) Most() int64 { return l.most.Load() }
 
+// Allow bounds this gateway's attempts at once to what its fleet leaves it of
+// the engine's places, whatever each attempt's own limit; 0: no bound.
+func (l *Live) Allow(places int64, now time.Time) {
+	c := &l.learned
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.allowed != places {
+		c.allowed = places
+		l.publishCapLocked(now)
+	}
+}
+
+// HeldOfOurs is the most attempts of this gateway that the engine held when it
+// refused one, as far as that still counts; 0 = it has refused none, or none
+// beside which it held one.
+func (l *Live) HeldOfOurs() int64 {
+	l.learned.mu.Lock()
+	defer l.learned.mu.Unlock()
+	if l.learned.full == 0 {
+		return 0
+	}
+	return l.learned.ceiling
+}
+
+// Places are the attempts at once that the engine takes of all gateways: its
+// cap, or what its gauges show where that is less.
+func (e *Engine) Places() int64 {
+	c := &e.Live.learned
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.slots > 0 {
+		return min(e.Cap(), c.byGauges())
+	}
+	return e.Cap()
+}
+
+// byGauges is the cap that follows from the slots seen.
+func (c *learnedCap) byGauges() int64 { return int64(math.Ceil(c.slots * (1 + headroom))) }
+
 func (l *Live) publishCapLocked(now time.Time) {
 	c := &l.learned
+	c.any.Store(c.full > 0 || c.slots > 0)
 	most := int64(noCap)
 	if c.full > 0 {
 		most = c.full
 	}
 	if c.slots > 0 {
-		most = min(most, int64(math.Ceil(c.slots*(1+headroom))))
+		most = min(most, c.byGauges())
+	}
+	if c.allowed > 0 {
+		most = min(most, c.allowed)
 	}
 	if c.held.After(now) {
 		most = 0
@@ -258,7 +307,11 @@ func (e *Engine) learnFromGauges(s *Sample) {
 	c := &e.Live.learned
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.polledLocked(s.Running, s.Waiting, e.InFlight() >= e.most.Load())
+	binds := e.InFlight() >= e.most.Load()
+	if c.allowed > 0 { // that binds for others' sake: the engine has to have as many as are known of
+		binds = binds && s.Running >= c.slots
+	}
+	c.polledLocked(s.Running, s.Waiting, binds)
 	e.publishCapLocked(s.At)
 }
 

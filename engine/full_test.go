@@ -198,3 +198,52 @@ func TestCapFromGauges(t *testing.T) {
 		t.Errorf("%g allocations", n)
 	}
 }
+
+// What a fleet leaves a gateway of an engine bounds its attempts beside what the
+// engine has shown; gauges tell of the engine as a whole.
+func TestAllowedPlaces(t *testing.T) {
+	e := New(Config{Name: "e", URL: "http://127.0.0.1:1"}, NewLive(1))
+	now := time.Now()
+	fill := func() (n int64) {
+		for e.Acquire(e.Cap()) {
+			n++
+		}
+		for range n {
+			e.Release()
+		}
+		return n
+	}
+	e.Allow(5, now)
+	if n := fill(); n != 5 || e.Places() != e.Cap() {
+		t.Errorf("%d attempts of 5 that are allowed, %d places", n, e.Places())
+	}
+	const gauges = FieldRunning | FieldWaiting
+	for range gaugePolls {
+		e.learnFromGauges(&Sample{At: now, Has: gauges, Running: 20, Waiting: 3})
+	}
+	if n := fill(); n != 5 || e.Places() != 23 {
+		t.Errorf("%d attempts, %d places of an engine with 20 slots", n, e.Places())
+	}
+	for range 5 {
+		e.Acquire(e.Cap())
+	}
+	e.learnFromGauges(&Sample{At: now, Has: gauges, Running: 6})
+	if e.Places() != 23 {
+		t.Errorf("%d places after 5 of ours, all that we may, ran with one of another's", e.Places())
+	}
+	e.learnFromGauges(&Sample{At: now, Has: gauges, Running: 23})
+	if e.Places() <= 23 {
+		t.Errorf("%d places after 23 ran and nothing waited", e.Places())
+	}
+	e.Full(4, now, 0, now)
+	if most, held := e.Most(), e.HeldOfOurs(); most != 4 || held != 4 {
+		t.Errorf("it takes %d after it refused a fifth, and held %d", most, held)
+	}
+	for range 5 {
+		e.Release()
+	}
+	e.Allow(0, now)
+	if most := e.Most(); most != 4 {
+		t.Errorf("alone again it takes %d", most)
+	}
+}

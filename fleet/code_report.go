@@ -39,7 +39,7 @@ func (r *Report) encode() []byte {
 	for i := range d.Engines {
 		s := &d.Engines[i]
 		e.text(s.Engine)
-		for _, v := range []float64{s.RTT, s.InFlight, s.Factor, s.Speed.Step, s.Speed.PerSeq, s.Speed.PerToken, s.Speed.Slots, s.Speed.Held, s.Speed.Answers} {
+		for _, v := range []float64{s.RTT, s.InFlight, s.Factor, s.Held, s.Speed.Step, s.Speed.PerSeq, s.Speed.PerToken, s.Speed.Slots, s.Speed.Held, s.Speed.Answers} {
 			e.float32(v)
 		}
 		for _, v := range s.Speed.Doubt {
@@ -72,7 +72,7 @@ func decodeReport(from string, body []byte) (*Report, bool) {
 			row.Lately[w] = route.Lately{Requests: d.amount32(), Expected: d.amount32(), Variance: d.amount32()}
 		}
 	}
-	demand.Engines = make([]route.Sighting, d.count(15*4+1))
+	demand.Engines = make([]route.Sighting, d.count(16*4+1))
 	for i := range demand.Engines {
 		s := &demand.Engines[i]
 		s.Engine = d.text()
@@ -80,6 +80,7 @@ func decodeReport(from string, body []byte) (*Report, bool) {
 		if s.Factor = d.amount32(); s.Factor > 1 {
 			d.fail()
 		}
+		s.Held = d.amount32()
 		s.Speed = route.Speed{Step: d.amount32(), PerSeq: d.amount32(), PerToken: d.amount32(), Slots: d.amount32(), Held: d.amount32(), Answers: d.amount32()}
 		for i := range s.Speed.Doubt {
 			s.Speed.Doubt[i] = d.finite32()

@@ -104,6 +104,18 @@ func (s *Member) Demands() []*route.Demand {
 	return all
 }
 
+// Gateways are those that still report, by source.
+func (s *Member) Gateways() map[string]int {
+	m := s.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := make(map[string]int)
+	for _, other := range m.present(time.Now()) {
+		n[other.demand.Source] += max(1, other.demand.Replicas)
+	}
+	return n
+}
+
 // Leads reports whether this gateway plans for all, and in which epoch.
 func (s *Member) Leads() (epoch uint64, leads bool) {
 	m := s.memory

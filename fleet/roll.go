@@ -63,6 +63,14 @@ func (r *Roll) Hear(h Header, report *Report, now time.Time) Refusal {
 	return Accepted
 }
 
+// Last is what a gateway told last; nil where it has told nothing, or left.
+func (r *Roll) Last(name string) *route.Demand {
+	if e := r.entries[name]; e != nil {
+		return e.demand
+	}
+	return nil
+}
+
 // forget drops those that have been silent for so long that nobody can replay
 // what they said and have it count: their numbers are no longer needed.
 func (r *Roll) forget(now time.Time) {
@@ -109,9 +117,22 @@ func DigestOf(demands []*route.Demand) Digest {
 	return sum
 }
 
+// BySource is how many gateways there are at each source by a digest, and by the
+// gateway of which own is, which may not be counted in it yet.
+func (s *Digest) BySource(own *route.Demand, counted bool) map[string]int {
+	n := make(map[string]int, len(s.Gateways)+1)
+	for _, c := range s.Gateways {
+		n[c.Source] = c.N
+	}
+	if !counted {
+		n[own.Source] += max(1, own.Replicas)
+	}
+	n[own.Source] = max(n[own.Source], 1, own.Replicas)
+	return n
+}
+
 // Others are what a digest says of all gateways but one, as demand that asks
-// for nothing: who serves the same source, and what is in flight from
-// elsewhere.
+// for nothing: what is in flight from elsewhere.
 func (s *Digest) Others(own *route.Demand, at time.Time) []*route.Demand {
 	mine := make(map[string]float64, len(own.Engines))
 	for i := range own.Engines {
@@ -121,11 +142,6 @@ func (s *Digest) Others(own *route.Demand, at time.Time) []*route.Demand {
 	for _, c := range s.InFlight {
 		if v := c.InFlight - mine[c.Engine]; v > 0 {
 			elsewhere.Engines = append(elsewhere.Engines, route.Sighting{Engine: c.Engine, InFlight: v, Factor: 1})
-		}
-	}
-	for _, c := range s.Gateways {
-		if c.Source == own.Source && c.N > max(1, own.Replicas) {
-			elsewhere.Source = own.Source
 		}
 	}
 	return []*route.Demand{elsewhere}

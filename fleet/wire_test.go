@@ -174,7 +174,7 @@ func testDemand(r *rand.Rand, name string, engines int) *route.Demand {
 			Lately: [route.LatelyWindows]route.Lately{{Requests: 14, Expected: 12.5, Variance: 13}, {Requests: 25, Expected: 25, Variance: 26}}}}}
 	for j := range engines {
 		f := func() float64 { return float64(float32(r.Float64())) }
-		d.Engines = append(d.Engines, route.Sighting{Engine: engineName(j), RTT: f(), InFlight: f(), Factor: f(), Speed: route.Speed{Step: f(), PerSeq: f(), PerToken: f(), Slots: 4, Held: 3, Answers: 9,
+		d.Engines = append(d.Engines, route.Sighting{Engine: engineName(j), RTT: f(), InFlight: f(), Factor: f(), Held: float64(j % 3), Speed: route.Speed{Step: f(), PerSeq: f(), PerToken: f(), Slots: 4, Held: 3, Answers: 9,
 			Doubt: [6]float64{f(), -f(), f(), f(), -f(), f()}}})
 	}
 	return d
@@ -349,11 +349,48 @@ func TestOthersOfADigest(t *testing.T) {
 	own := &route.Demand{Gateway: "a", Source: "s", Replicas: 1, Engines: []route.Sighting{{Engine: "e", InFlight: 3}, {Engine: "f", InFlight: 1}}}
 	d := Digest{Gateways: []SourceCount{{"s", 1}, {"t", 4}}, InFlight: []EngineCount{{"e", 10}, {"f", 1}}}
 	got := d.Others(own, time.Now())
-	if len(got) != 1 || got[0].Source == "s" || len(got[0].Engines) != 1 || got[0].Engines[0].InFlight != 7 {
+	if len(got) != 1 || len(got[0].Engines) != 1 || got[0].Engines[0].InFlight != 7 {
 		t.Errorf("others %+v", got[0])
 	}
+	if n := d.BySource(own, true); n["s"] != 1 || n["t"] != 4 {
+		t.Errorf("gateways %v", n)
+	}
 	d.Gateways[0].N = 2
-	if got := d.Others(own, time.Now()); got[0].Source != "s" {
-		t.Errorf("another gateway of the source is not seen: %+v", got[0])
+	if n := d.BySource(own, true); n["s"] != 2 || d.BySource(own, false)["s"] != 3 {
+		t.Errorf("another gateway of the source is not seen: %v", n)
+	}
+	own.Replicas = 3
+	if n := (&Digest{}).BySource(own, true); n["s"] != 3 || len(n) != 1 {
+		t.Errorf("a gateway that nobody has heard of yet: %v", n)
+	}
+}
+
+// Another capacity of an engine does not wait for the next report; what changes
+// all the time does.
+func TestPressing(t *testing.T) {
+	was := &route.Demand{Engines: []route.Sighting{{Engine: "a", Factor: 1, InFlight: 3}, {Engine: "b", Factor: 0.05, Held: 8}}}
+	for _, c := range []struct {
+		name string
+		a, b route.Sighting
+		want bool
+	}{
+		{"the same", was.Engines[0], was.Engines[1], false},
+		{"another load", route.Sighting{Engine: "a", Factor: 1, InFlight: 30, RTT: 5}, was.Engines[1], false},
+		{"a little less", route.Sighting{Engine: "a", Factor: 0.95}, was.Engines[1], false},
+		{"an outlier", route.Sighting{Engine: "a", Factor: 0.8}, was.Engines[1], true},
+		{"frozen", was.Engines[0], route.Sighting{Engine: "b", Held: 8}, true},
+		{"recovered", was.Engines[0], route.Sighting{Engine: "b", Factor: 1, Held: 8}, true},
+		{"full", route.Sighting{Engine: "a", Factor: 1, Held: 4}, was.Engines[1], true},
+		{"full with much less", was.Engines[0], route.Sighting{Engine: "b", Factor: 0.05, Held: 4}, true},
+		{"full with one less", was.Engines[0], route.Sighting{Engine: "b", Factor: 0.05, Held: 7}, false},
+		{"in another order", was.Engines[1], route.Sighting{Engine: "a", Factor: 0.5}, true},
+		{"an engine that is new", was.Engines[0], route.Sighting{Engine: "c"}, false},
+	} {
+		if got := Pressing(was, &route.Demand{Engines: []route.Sighting{c.a, c.b}}); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+	if Pressing(nil, was) || Pressing(was, nil) {
+		t.Error("the first report, or a goodbye, is pressing")
 	}
 }

@@ -43,6 +43,7 @@ type Sighting struct {
 	RTT      float64 // ms, the network's floor; NaN where nothing was measured
 	InFlight float64 // attempts of this gateway
 	Factor   float64 // what penalties and repeated attempts leave of its capacity, 0..1
+	Held     float64 // attempts of this gateway that it held when it refused more; 0 = it has not
 	Speed    Speed
 }
 

@@ -70,9 +70,9 @@ func events() []event {
 		}
 	}
 	return []event{
-		{"way cut", 20, 100 * time.Millisecond, 2 * time.Second, line(func(g *gateway) { g.line.Cut(true) }, func(g *gateway) { g.line.Cut(false) })},
-		{"way swallows everything", 20, 200 * time.Millisecond, 4 * time.Second, line(func(g *gateway) { g.line.Freeze(true) }, func(g *gateway) { g.line.Freeze(false) })},
-		{"way is slow", 15, 200 * time.Millisecond, 2 * time.Second, line(func(g *gateway) { g.line.Slow(400 * time.Millisecond) }, func(g *gateway) { g.line.Slow(0) })},
+		{"way cut", 20, 100 * time.Millisecond, 2 * time.Second, line(func(g *gateway) { g.cut(true) }, func(g *gateway) { g.cut(false) })},
+		{"way swallows everything", 20, 200 * time.Millisecond, 4 * time.Second, line(func(g *gateway) { g.freeze(true) }, func(g *gateway) { g.freeze(false) })},
+		{"way is slow", 15, 200 * time.Millisecond, 2 * time.Second, line(func(g *gateway) { g.slow(400 * time.Millisecond) }, func(g *gateway) { g.slow(0) })},
 		{"gateway stopped for a while", 12, 200 * time.Millisecond, 8 * time.Second, (*suite).pause},
 		{"gateway killed and started", 10, 100 * time.Millisecond, time.Second, (*suite).restart},
 		{"all ways cut", 6, 200 * time.Millisecond, 2 * time.Second, (*suite).cutAll},
@@ -83,6 +83,11 @@ func events() []event {
 		{"store wiped", 5, 100 * time.Millisecond, time.Second, func(s *suite, _ *gateway) func() error {
 			s.w.store.halt(true)
 			return s.w.store.start
+		}},
+		{"one server of the store killed", 8, 200 * time.Millisecond, 5 * time.Second, func(s *suite, _ *gateway) func() error {
+			srv := s.w.store.servers[s.dice.IntN(len(s.w.store.servers))]
+			srv.halt(false)
+			return srv.start
 		}},
 		{leaderLost, 6, 0, 0, nil},
 	}
@@ -107,7 +112,7 @@ type suite struct {
 }
 
 func runFaults(ctx context.Context, o options, errs io.Writer) (result, error) {
-	w, err := newWorld(o)
+	w, err := newWorld(ctx, o, plainLayout())
 	if err != nil {
 		return nil, err
 	}
@@ -224,11 +229,11 @@ func (s *suite) restart(g *gateway) func() error {
 
 func (s *suite) cutAll(*gateway) func() error {
 	for _, g := range s.w.gateways {
-		g.line.Cut(true)
+		g.cut(true)
 	}
 	return func() error {
 		for _, g := range s.w.gateways {
-			g.line.Cut(false)
+			g.cut(false)
 		}
 		return nil
 	}
@@ -247,11 +252,11 @@ func (s *suite) loseLeader(ctx context.Context) error {
 	}
 	kill := s.dice.IntN(2) == 0
 	begin := time.Now()
-	undo := func() error { g.line.Cut(false); return nil }
+	undo := func() error { g.cut(false); return nil }
 	if kill {
 		undo = s.restart(g)
 	} else {
-		g.line.Cut(true)
+		g.cut(true)
 	}
 	if !s.x.await(ctx, 30*time.Second, func() bool { return s.x.leader(g) != nil }) {
 		return errors.New("no other gateway leads after 30 s")

@@ -43,7 +43,7 @@ func (r *goneResult) missed() (all []string) {
 }
 
 func runStoreGone(ctx context.Context, o options, errs io.Writer) (result, error) {
-	w, err := newWorld(o)
+	w, err := newWorld(ctx, o, plainLayout())
 	if err != nil {
 		return nil, err
 	}

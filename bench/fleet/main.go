@@ -16,6 +16,8 @@ import (
 // options are what the command line says.
 type options struct {
 	penstock string
+	servers  int
+	rounds   int
 	events   int
 	seed     uint64
 	gone     time.Duration
@@ -36,6 +38,8 @@ var runs = []struct {
 }{
 	{"faults", "random faults between real gateways and their store: who leads, what is taken, what clients see", runFaults},
 	{"store-gone", "real gateways without a store: errors and goodput beside those with one", runStoreGone},
+	{"converge", "gateways with delays between them plan what one solver with the whole problem does", runConverge},
+	{"rolling", "every gateway replaced in turn under load: what clients see", runRolling},
 	{"scale", "many members on one server: how late snapshots are, bytes and CPU", runScale},
 }
 
@@ -78,11 +82,17 @@ func readOptions(name string, args []string, errs io.Writer) (o options, err err
 	} else {
 		flags.StringVar(&o.penstock, "penstock", "", "the `binary` to run; without it, it is built")
 		flags.Uint64Var(&o.seed, "seed", 1, "of the faults")
+		flags.IntVar(&o.servers, "servers", 1, "NATS servers, 1 or 3")
 		flags.IntVar(&o.events, "events", 500, "faults")
+		flags.IntVar(&o.rounds, "rounds", 2, "times that every gateway is replaced")
 		flags.DurationVar(&o.gone, "gone", 10*time.Minute, "how long there is no store")
+		flags.DurationVar(&o.length, "for", 40*time.Second, "how long converge compares")
 	}
 	if err := child.Parse(flags, args); err != nil {
 		return o, err
+	}
+	if name != "scale" && o.servers != 1 && o.servers != 3 {
+		return o, child.Wrong("want one server or three")
 	}
 	if flags.NArg() > 0 || o.events < 0 || o.gone < 0 || name == "scale" && (o.gateways < 2 || o.length < time.Second) {
 		return o, child.Wrong("want numbers above 0, and nothing beside the flags")

@@ -16,63 +16,43 @@ import (
 	"syscall"
 	"time"
 
+	"penstock/bench/child"
 	"penstock/engine/enginetest"
-	"penstock/fleet/nats"
 )
 
-// world is three clusters: an engine and a gateway each, and one store.
+// world is three clusters with an engine each, three gateways, and their store.
 type world struct {
+	layout
 	dir      string
 	penstock string
-	store    *storeProcess
+	store    *store
 	gateways []*gateway
-	engines  []string // URLs
+	engines  []string // addresses
+	ctx      context.Context
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 }
 
-// storeProcess is the NATS server, which can be ended and begun again, with
-// what it had or without.
-type storeProcess struct {
-	address, dir string
-	mu           sync.Mutex
-	end          func() // nil: it does not run
+// layout is what worlds differ in.
+type layout struct {
+	sources []string                     // of the gateways
+	trip    func(i, j int) time.Duration // between clusters i and j; nil: nothing
+	profile string                       // of every engine, as its file has it
+	engine  enginetest.Config            // what engines have in common
 }
 
-func (s *storeProcess) start() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.end != nil {
-		return nil
-	}
-	var err error
-	for range 50 { // the port may not be free at once
-		if s.end, _, err = nats.StartServer(s.address, s.dir); err == nil {
-			return nil
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	return err
-}
-
-func (s *storeProcess) halt(wipe bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.end != nil {
-		s.end()
-		s.end = nil
-	}
-	if wipe {
-		os.RemoveAll(filepath.Join(s.dir, "fleet"))
-	}
+// plainLayout is three equal clusters with a gateway each.
+func plainLayout() layout {
+	return layout{sources: []string{"c0", "c1", "c2"}, profile: "capacity = 60",
+		engine: enginetest.Config{Slots: 8, TTFT: 20 * time.Millisecond, TBOT: 5 * time.Millisecond}}
 }
 
 // gateway is one `penstock serve`.
 type gateway struct {
-	name, config, log string
-	address, admin    string
-	line              *enginetest.Line
-	penstock          string
+	name, source, config, log string
+	address, admin            string
+	lines                     []*enginetest.Line // to each server of the store
+	penstock                  string
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
@@ -93,59 +73,62 @@ func freePort() (string, error) {
 	return ln.Addr().String(), nil
 }
 
-func newWorld(o options) (w *world, err error) {
-	w = &world{penstock: o.penstock}
-	if w.dir, err = os.MkdirTemp("", "penstock-bench-fleet-"); err != nil {
-		return nil, err
-	}
-	if w.penstock == "" {
-		w.penstock = filepath.Join(w.dir, "penstock")
-		if out, err := exec.Command("go", "build", "-o", w.penstock, "penstock").CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("go build penstock: %w: %s", err, out)
+func newWorld(ctx context.Context, o options, l layout) (w *world, err error) {
+	w = &world{layout: l, penstock: o.penstock}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	defer func() {
+		if err != nil {
+			w.close()
 		}
+	}()
+	if w.dir, err = os.MkdirTemp("", "penstock-bench-fleet-"); err != nil {
+		return w, err
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	w.stop = stop
-	store, err := freePort()
-	if err != nil {
-		return nil, err
+	if w.penstock, err = child.Penstock(ctx, o.penstock, w.dir); err != nil {
+		return w, err
 	}
-	w.store = &storeProcess{address: store, dir: filepath.Join(w.dir, "store")}
-	if err := os.MkdirAll(w.store.dir, 0o700); err != nil {
-		return nil, err
+	if w.store, err = newStore(ctx, w.dir, o.servers); err != nil {
+		return w, err
 	}
-	if err := w.store.start(); err != nil {
-		return nil, err
-	}
-	for i := range 3 {
+	for i := range l.sources {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			return nil, err
+			return w, err
 		}
-		sim := enginetest.New(enginetest.Config{Name: fmt.Sprint("e", i), Models: []string{"m"}, Slots: 8, TTFT: 20 * time.Millisecond, TBOT: 5 * time.Millisecond})
-		w.engines = append(w.engines, "http://"+ln.Addr().String())
-		w.running.Go(func() { _ = sim.Serve(ctx, ln) })
+		c := l.engine
+		c.Name, c.Models = fmt.Sprint("e", i), []string{"m"}
+		sim := enginetest.New(c)
+		w.engines = append(w.engines, ln.Addr().String())
+		w.running.Go(func() { _ = sim.Serve(w.ctx, ln) })
 	}
-	for i := range 3 {
+	for i := range l.sources {
 		g, err := w.newGateway(i)
 		if err != nil {
-			return nil, err
+			return w, err
 		}
 		w.gateways = append(w.gateways, g)
-		w.running.Go(func() { _ = g.line.Run(ctx) })
 		if err := g.start(); err != nil {
-			return nil, err
+			return w, err
 		}
 	}
 	return w, nil
 }
 
+// newGateway is the i-th, in the i-th cluster, with its lines to the store and its
+// ways to the engines.
 func (w *world) newGateway(i int) (*gateway, error) {
-	g := &gateway{name: fmt.Sprint("gw-", i), penstock: w.penstock}
-	var err error
-	if g.line, err = enginetest.NewLine(w.store.address); err != nil {
-		return nil, err
+	g := &gateway{name: fmt.Sprint("gw-", i), source: w.sources[i], penstock: w.penstock}
+	var urls []string
+	for _, srv := range w.store.servers {
+		line, err := enginetest.NewLine(srv.address)
+		if err != nil {
+			return nil, err
+		}
+		g.lines = append(g.lines, line)
+		urls = append(urls, "nats://"+line.Addr())
+		w.running.Go(func() { _ = line.Run(w.ctx) })
 	}
+	var err error
 	if g.address, err = freePort(); err != nil {
 		return nil, err
 	}
@@ -157,13 +140,61 @@ func (w *world) newGateway(i int) (*gateway, error) {
 		return nil, err
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "[gateway]\nname = %q\nsource = \"c%d\"\nstate_dir = %q\n[listen]\naddress = %q\n[admin]\naddress = %q\n[fleet]\nurl = \"nats://%s\"\n[log]\nlevel = \"warn\"\n",
-		g.name, i, state, g.address, g.admin, g.line.Addr())
-	for j, url := range w.engines {
-		fmt.Fprintf(&text, "[[engine]]\nname = \"e%d\"\nurl = %q\ncluster = \"c%d\"\ncapacity = 60\n", j, url, j)
+	fmt.Fprintf(&text, "[gateway]\nname = %q\nsource = %q\nstate_dir = %q\n[listen]\naddress = %q\n[admin]\naddress = %q\n[fleet]\nurl = %q\n[log]\nlevel = \"warn\"\n",
+		g.name, g.source, state, g.address, g.admin, strings.Join(urls, ","))
+	if w.trip != nil {
+		text.WriteString(w.network())
+	}
+	for j, address := range w.engines {
+		if w.trip != nil && w.trip(i, j) > 0 {
+			way, err := enginetest.NewDistance(address, w.trip(i, j))
+			if err != nil {
+				return nil, err
+			}
+			w.running.Go(func() { _ = way.Run(w.ctx) })
+			address = way.Addr()
+		}
+		fmt.Fprintf(&text, "[[engine]]\nname = \"e%d\"\nurl = \"http://%s\"\ncluster = \"c%d\"\n%s\n", j, address, j, w.profile)
 	}
 	g.config, g.log = filepath.Join(w.dir, g.name+".toml"), filepath.Join(w.dir, g.name+".log")
 	return g, os.WriteFile(g.config, []byte(text.String()), 0o600)
+}
+
+// network is the round trips as gateways are told them: to connect through a
+// Distance takes no time, so that they cannot measure it.
+func (w *world) network() string {
+	var text strings.Builder
+	text.WriteString("[network.rtt_ms]\n")
+	for i, source := range w.sources {
+		fmt.Fprintf(&text, "%s = {", source)
+		for j := range w.engines {
+			if j > 0 {
+				text.WriteString(",")
+			}
+			fmt.Fprintf(&text, " c%d = %g", j, max(1, float64(w.trip(i, j))/float64(time.Millisecond)))
+		}
+		text.WriteString(" }\n")
+	}
+	return text.String()
+}
+
+// cut, freeze and slow do it to all of a gateway's lines.
+func (g *gateway) cut(on bool) {
+	for _, l := range g.lines {
+		l.Cut(on)
+	}
+}
+
+func (g *gateway) freeze(on bool) {
+	for _, l := range g.lines {
+		l.Freeze(on)
+	}
+}
+
+func (g *gateway) slow(delay time.Duration) {
+	for _, l := range g.lines {
+		l.Slow(delay)
+	}
 }
 
 // start runs the process; it does not wait for it to be ready.
@@ -184,14 +215,18 @@ func (g *gateway) start() error {
 func (g *gateway) signal(s os.Signal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_ = g.cmd.Process.Signal(s)
+	if g.cmd != nil && g.cmd.Process != nil {
+		_ = g.cmd.Process.Signal(s)
+	}
 }
 
 func (g *gateway) kill() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_ = g.cmd.Process.Kill()
-	_ = g.cmd.Wait()
+	if g.cmd != nil && g.cmd.Process != nil {
+		_ = g.cmd.Process.Kill()
+		_ = g.cmd.Wait()
+	}
 }
 
 // setDown notes that clients can expect no answer, or can again.
@@ -237,7 +272,9 @@ func (w *world) close() {
 	}
 	w.stop()
 	w.running.Wait()
-	w.store.halt(false)
+	if w.store != nil {
+		w.store.halt(false)
+	}
 	os.RemoveAll(w.dir)
 }
 
@@ -252,12 +289,39 @@ type fleetPage struct {
 }
 
 type tablePage struct {
+	Weights []struct {
+		Source string  `json:"source"`
+		Class  string  `json:"class"`
+		Engine string  `json:"engine"`
+		Weight float64 `json:"weight"`
+		Slots  int     `json:"slots"`
+	} `json:"weights"`
 	Plan *struct {
-		Epoch   uint64          `json:"epoch"`
-		Version uint64          `json:"version"`
-		Leads   bool            `json:"leads"`
-		Rows    json.RawMessage `json:"rows"`
+		Epoch   uint64    `json:"epoch"`
+		Version uint64    `json:"version"`
+		Leads   bool      `json:"leads"`
+		Rows    []planRow `json:"rows"`
 	} `json:"plan"`
+	Proofs []proof `json:"proofs"`
+}
+
+type planRow struct {
+	Source  string             `json:"source"`
+	Class   string             `json:"class"`
+	Guessed bool               `json:"guessed"`
+	Weights map[string]float64 `json:"weights"`
+}
+
+// proof is a solution with its problem, as the leader tells it.
+type proof struct {
+	Problem  json.RawMessage    `json:"problem"`
+	Prices   map[string]float64 `json:"prices_ms"`
+	Solution []struct {
+		Source  string             `json:"source"`
+		Class   string             `json:"class"`
+		Weights map[string]float64 `json:"weights"`
+		Shed    float64            `json:"shed"`
+	} `json:"solution"`
 }
 
 func (g *gateway) get(path string, v any) error {
@@ -277,18 +341,41 @@ func (g *gateway) get(path string, v any) error {
 
 // ask is one request of a client; nil where it was answered well.
 func (g *gateway) ask(n int) error {
-	body := fmt.Sprintf(`{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"question %d"}]}`, n)
-	resp, err := asking.Post("http://"+g.address+"/v1/chat/completions", "application/json", strings.NewReader(body))
+	_, err := g.askAs(fmt.Sprintf(`{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"question %d"}]}`, n), "")
+	return err
+}
+
+// askAs is one of a conversation with that key, which is the request's id too, ""
+// for none; it tells who answered.
+func (g *gateway) askAs(body, key string) (engine string, err error) {
+	req, err := http.NewRequest(http.MethodPost, "http://"+g.address+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
-		return err
+		return "", err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		req.Header.Set("X-Penstock-Key", key)
+		req.Header.Set("X-Request-Id", key)
+	}
+	resp, err := asking.Do(req)
+	if err != nil {
+		return "", err
 	}
 	defer resp.Body.Close()
 	var text bytes.Buffer
 	if _, err := text.ReadFrom(resp.Body); err != nil {
-		return err
+		return "", err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %.200s", resp.Status, text.String())
+		return "", &errStatus{resp.StatusCode, fmt.Sprintf("%s: %.200s", resp.Status, text.String())}
 	}
-	return nil
+	return resp.Header.Get("X-Penstock-Engine"), nil
 }
+
+// errStatus is an answer that is an error.
+type errStatus struct {
+	code int
+	text string
+}
+
+func (e *errStatus) Error() string { return e.text }

@@ -40,6 +40,17 @@ func (p *peer) Demands() (all []*route.Demand) {
 	return all
 }
 
+// Gateways implements balancer.Peers.
+func (p *peer) Gateways() map[string]int {
+	n := make(map[string]int)
+	for _, m := range p.members {
+		if m.demand != nil {
+			n[m.demand.Source]++
+		}
+	}
+	return n
+}
+
 // Leads implements balancer.Peers.
 func (p *peer) Leads() (uint64, bool) { return 1, p.at == 0 }
 

@@ -1,18 +1,40 @@
 package nats
 
 import (
+	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
+
+	"penstock/engine/enginetest"
+	"penstock/fleet"
 )
 
 // The permissions of deploy/fleet let a gateway do all that it has to, and
 // speak for itself alone.
 func TestDeployedPermissions(t *testing.T) {
 	t.Setenv("PENSTOCK_NATS_PASSWORD", "a-password-for-this-test")
+	authority, err := enginetest.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := authority.Issue(time.Now().Add(-time.Hour), time.Now().Add(time.Hour), "localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.pem": authority.PEM} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("NATS_TLS_CERT", filepath.Join(dir, "tls.crt"))
+	t.Setenv("NATS_TLS_KEY", filepath.Join(dir, "tls.key"))
 	o, err := server.ProcessConfigFile("../../deploy/fleet/nats.conf")
 	if err != nil {
 		t.Fatal(err)
@@ -30,9 +52,15 @@ func TestDeployedPermissions(t *testing.T) {
 	if !s.ReadyForConnections(10 * time.Second) {
 		t.Fatal("the server is not ready")
 	}
-	url := func(name string) string { return "nats://" + name + ":a-password-for-this-test@" + s.Addr().String() }
-	nodes := []*node{startNode(t, url("gw-us-east-1"), "gw-us-east-1", "us-east"), startNode(t, url("gw-eu-west-1"), "gw-eu-west-1", "eu-west"),
-		startNode(t, url("gw-ap-south-1"), "gw-ap-south-1", "ap-south")}
+	_, port, err := net.SplitHostPort(s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := func(name string) string { return "tls://" + name + ":a-password-for-this-test@localhost:" + port }
+	start := func(name, source string) *node {
+		return startNodeAs(t, fleet.Config{URL: url(name), TLSCA: filepath.Join(dir, "ca.pem")}, name, source)
+	}
+	nodes := []*node{start("gw-us-east-1", "us-east"), start("gw-eu-west-1", "eu-west"), start("gw-ap-south-1", "ap-south")}
 	var leader *node
 	await(t, "one to lead", nodes, func() bool { leader = leaderOf(nodes); return leader != nil && len(leader.Demands()) == 3 })
 	if st := without(nodes, leader)[0].Who(t.Context()); st.Partial || len(st.Gateways) != 3 {
@@ -47,7 +75,7 @@ func TestDeployedPermissions(t *testing.T) {
 		}
 	}
 	denied := make(chan error, 4)
-	conn, err := natsgo.Connect(url("gw-us-east-1"), natsgo.ErrorHandler(func(_ *natsgo.Conn, _ *natsgo.Subscription, err error) { denied <- err }))
+	conn, err := natsgo.Connect(url("gw-us-east-1"), natsgo.RootCAs(filepath.Join(dir, "ca.pem")), natsgo.ErrorHandler(func(_ *natsgo.Conn, _ *natsgo.Subscription, err error) { denied <- err }))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,11 @@ func (m *Member) hearStored(message []byte) {
 		m.gate.Enter(h.From, h.Epoch, h.Seq)
 	}
 	m.election.Hear(h.Epoch)
-	m.takeLocked(h, s, time.Now())
+	now := time.Now()
+	if m.digestAt.IsZero() { // it has just joined
+		m.digest, m.digestAt = s.Digest, now
+	}
+	m.takeLocked(h, s, now)
 }
 
 // hearReport takes a gateway's report, where this one leads.
@@ -86,7 +90,12 @@ func (m *Member) hearReport(msg *natsgo.Msg) {
 		why = fleet.NameTaken
 	default:
 		m.election.Hear(h.Epoch)
-		why = m.roll.Hear(h, report, time.Now())
+		now, was := time.Now(), m.roll.Last(h.From.Name)
+		why = m.roll.Hear(h, report, now)
+		if why == fleet.Accepted && m.gathered && now.Sub(m.hurried) >= hurryEvery && fleet.Pressing(was, report.Demand) {
+			m.hurried = now
+			signal(m.news) // a cycle plans at once
+		}
 	}
 	if why != fleet.Accepted {
 		m.refuseLocked(aboutReport, why, h, msg)

@@ -40,6 +40,7 @@ type Member struct {
 	wake  chan struct{} // capacity 1: a snapshot is to be sent
 	keep  chan struct{} // capacity 1: the plan is to be stored
 	fetch chan struct{} // capacity 1: the stored plan is wanted
+	urge  chan struct{} // capacity 1: the report is not to wait
 
 	counts counts
 
@@ -48,8 +49,12 @@ type Member struct {
 	election  fleet.Election
 	gate      fleet.Gate
 	roll      fleet.Roll
+	accepted  accepted
 	told      *route.Demand // of this gateway
 	toldAt    time.Time
+	reported  *route.Demand // the last one sent
+	spoke     time.Time     // when it sent its first one
+	hurried   time.Time     // a cycle last began for a report's sake
 	digest    fleet.Digest
 	digestAt  time.Time // zero: none yet
 	heard     time.Time // of the last snapshot that was let in
@@ -77,7 +82,7 @@ func New(o Options) (*Member, error) {
 	rand.Read(instance[:])
 	m := &Member{o: o, log: o.Log, me: fleet.Identity{Name: o.Name, Instance: binary.LittleEndian.Uint64(instance[:])},
 		key: fleet.NewKey(cmp.Or(o.Config.Key, "a fleet on loopback")), begun: time.Now(), warned: make(map[warning]time.Time),
-		news: make(chan struct{}, 1), wake: make(chan struct{}, 1), keep: make(chan struct{}, 1), fetch: make(chan struct{}, 1)}
+		news: make(chan struct{}, 1), wake: make(chan struct{}, 1), keep: make(chan struct{}, 1), fetch: make(chan struct{}, 1), urge: make(chan struct{}, 1)}
 	m.election = fleet.Election{Me: m.me, Timing: o.Timing}
 	var err error
 	m.connect, err = connectOptions(&o.Config)
@@ -102,11 +107,15 @@ const (
 	rollSubject = "penstock.roll"
 )
 
-// Tell reports the gateway's demand.
+// Tell reports the gateway's demand: with the next report, or at once where it
+// says of an engine what others should know.
 func (m *Member) Tell(own *route.Demand) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.told, m.toldAt = own, time.Now()
+	if m.ledSince.IsZero() && fleet.Pressing(m.reported, own) {
+		signal(m.urge)
+	}
 }
 
 // SetPeriod is for drivers whose reports follow the control cycle.
@@ -151,6 +160,20 @@ func insert(others []*route.Demand, own *route.Demand) []*route.Demand {
 	}
 	return all
 }
+
+// Gateways are those that there are by the last word of whoever leads, or led.
+func (m *Member) Gateways() map[string]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.told == nil {
+		return nil
+	}
+	counted := !m.ledSince.IsZero() || m.digestAt.IsZero() || !m.spoke.IsZero() && m.digestAt.Sub(m.spoke) >= countedAfter
+	return m.digest.BySource(m.told, counted)
+}
+
+// countedAfter its first report a gateway is among those whom the leader counts.
+const countedAfter = fleet.ReportEvery * 3 / 2
 
 // Leads reports whether this gateway plans for all, and in which epoch: while
 // it holds the lease and has heard of everybody.

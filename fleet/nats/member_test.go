@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	natsgo "github.com/nats-io/nats.go"
 
 	"penstock/fleet"
 	"penstock/route"
@@ -53,8 +50,13 @@ var quick = fleet.Timing{Lease: 1500 * time.Millisecond, Renew: 400 * time.Milli
 
 func startNode(t testing.TB, url, name, source string) *node {
 	t.Helper()
+	return startNodeAs(t, fleet.Config{URL: url}, name, source)
+}
+
+func startNodeAs(t testing.TB, config fleet.Config, name, source string) *node {
+	t.Helper()
 	n := &node{log: &logBook{}, ended: make(chan struct{})}
-	m, err := New(Options{Name: name, Source: source, Config: fleet.Config{URL: url}, Timing: quick,
+	m, err := New(Options{Name: name, Source: source, Config: config, Timing: quick,
 		Log: slog.New(slog.NewTextHandler(n.log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -214,92 +216,6 @@ func increasing(t *testing.T, nodes []*node) {
 				t.Errorf("epoch %d had plans of %s and %s", p.Epoch, was, p.Rows[0].Source)
 			}
 			leaders[p.Epoch] = p.Rows[0].Source
-		}
-	}
-}
-
-// Whatever strangers send, nobody's plan changes, and it is counted and said.
-func TestStrangersChangeNothing(t *testing.T) {
-	url := startStore(t)
-	nodes := []*node{startNode(t, url, "a", "source-a"), startNode(t, url, "b", "source-b")}
-	var leader *node
-	await(t, "a leader", nodes, func() bool { leader = leaderOf(nodes); return leader != nil })
-	follower := without(nodes, leader)[0]
-	conn, err := natsgo.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	record := make(chan []byte, 1)
-	sub, err := conn.Subscribe(tableSubject(leader.me.Name), func(msg *natsgo.Msg) {
-		select {
-		case record <- msg.Data:
-		default:
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := <-record
-	_ = sub.Unsubscribe()
-	time.Sleep(300 * time.Millisecond) // it is an old one by now
-	evil := &route.Plan{Version: 1 << 40, Rows: []route.PlanRow{{Source: "evil", Weights: []route.PlanWeight{{Engine: "x", Weight: 1}}}}}
-	from := fleet.Identity{Name: "mallory", Instance: 1}
-	seal := func(k *fleet.Key, from fleet.Identity, epoch uint64) []byte {
-		m, err := k.SealSnapshot(fleet.Header{From: from, Epoch: epoch, Seq: 1 << 40}, &fleet.Snapshot{Version: 1 << 40, Plan: evil}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m
-	}
-	epoch, _ := leader.Leads()
-	forged := seal(follower.key, from, epoch+1)
-	forged[len(forged)-1] ^= 1
-	report := func(name string, instance uint64) []byte {
-		m, err := follower.key.SealReport(fleet.Header{From: fleet.Identity{Name: name, Instance: instance}, Seq: 1}, &fleet.Report{Demand: &route.Demand{Source: "source-b", Replicas: 1}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m
-	}
-	for _, c := range []struct {
-		to      *node
-		a       about
-		subject string
-		message []byte
-		why     fleet.Refusal
-	}{
-		{follower, aboutTable, tableSubject("mallory"), seal(fleet.NewKey("another"), from, epoch+1), fleet.WrongKey},
-		{follower, aboutTable, tableSubject("mallory"), forged, fleet.Forged},
-		{follower, aboutTable, tableSubject(leader.me.Name), seal(follower.key, from, epoch+1), fleet.WrongSender},
-		{follower, aboutTable, tableSubject("mallory"), seal(follower.key, from, epoch), fleet.TwoLeaders},
-		{follower, aboutTable, tableSubject("mallory"), seal(follower.key, from, epoch-1), fleet.Older},
-		{follower, aboutTable, tableSubject(leader.me.Name), old, fleet.Replayed},
-		{follower, aboutTable, tableSubject("mallory"), old[:30], fleet.Truncated},
-		{follower, aboutTable, tableSubject("mallory"), []byte(strings.Repeat("x", 5000)), fleet.UnknownVersion},
-		{leader, aboutReport, demandSubject("source-b", follower.me.Name), report(follower.me.Name, 99), fleet.NameTaken},
-		{leader, aboutReport, demandSubject("elsewhere", follower.me.Name), report(follower.me.Name, follower.me.Instance), fleet.WrongSender},
-	} {
-		before := c.to.counts.refused[c.a][c.why].Load()
-		if err := conn.Publish(c.subject, c.message); err != nil {
-			t.Fatal(err)
-		}
-		await(t, c.why.String()+" to be counted", nodes, func() bool { return c.to.counts.refused[c.a][c.why].Load() > before })
-		if !strings.Contains(c.to.log.String(), "why="+c.why.String()) {
-			t.Errorf("%s is not in the log", c.why)
-		}
-	}
-	if !strings.Contains(follower.log.String(), "sender=mallory") {
-		t.Error("the log does not name the sender")
-	}
-	if leaderOf(nodes) != leader {
-		await(t, "the leader to go on", nodes, func() bool { return leaderOf(nodes) == leader })
-	}
-	for _, n := range nodes {
-		for _, p := range n.plans() {
-			if p.Rows[0].Source == "evil" {
-				t.Errorf("%s took a stranger's plan", n.me.Name)
-			}
 		}
 	}
 }

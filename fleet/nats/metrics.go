@@ -33,6 +33,7 @@ type counts struct {
 	refused                    [abouts][fleet.Gap + 1]atomic.Uint64
 	plans                      [fleet.NotNewer + 1]atomic.Uint64
 	elected, lost, taken       atomic.Uint64
+	forgotten                  atomic.Uint64
 	reportBytes, snapshotBytes counter
 }
 
@@ -45,6 +46,8 @@ var (
 	refusedDesc  = prometheus.NewDesc("penstock_fleet_refused_total",
 		"Messages of other gateways that were not taken, by what they were and why.", []string{"what", "why"}, nil)
 	electedDesc   = prometheus.NewDesc("penstock_fleet_elected_total", "Times that this gateway became the leader.", nil, nil)
+	forgottenDesc = prometheus.NewDesc("penstock_fleet_lease_forgotten_total",
+		"Times that the fleet's store did not have the lease that it had accepted from this gateway.", nil, nil)
 	connectedDesc = prometheus.NewDesc("penstock_fleet_connected", "1 while the fleet's store is reached.", nil, nil)
 	lostDesc      = prometheus.NewDesc("penstock_fleet_connections_lost_total", "Times that the fleet's store was lost.", nil, nil)
 	takenDesc     = prometheus.NewDesc("penstock_fleet_plans_taken_total", "Plans of other gateways that were taken.", nil, nil)
@@ -55,7 +58,7 @@ var (
 
 // Describe and Collect make a Member a prometheus.Collector.
 func (m *Member) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{plansDesc, gatewaysDesc, leadsDesc, epochDesc, refusedDesc, electedDesc, connectedDesc, lostDesc, takenDesc, ageDesc, bytesDesc, sentDesc} {
+	for _, d := range []*prometheus.Desc{plansDesc, gatewaysDesc, leadsDesc, epochDesc, refusedDesc, electedDesc, forgottenDesc, connectedDesc, lostDesc, takenDesc, ageDesc, bytesDesc, sentDesc} {
 		ch <- d
 	}
 }
@@ -77,6 +80,7 @@ func (m *Member) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	count(electedDesc, m.counts.elected.Load())
+	count(forgottenDesc, m.counts.forgotten.Load())
 	count(lostDesc, m.counts.lost.Load())
 	count(takenDesc, m.counts.taken.Load())
 	for a, c := range map[about]*counter{aboutTable: &m.counts.snapshotBytes, aboutReport: &m.counts.reportBytes} {

@@ -24,6 +24,9 @@ const (
 	fetchEvery = 5 * time.Second
 	// wholeEvery-th plan is told whole, whoever may have missed what.
 	wholeEvery = 16
+	// hurryEvery is the least time between two reports, and two cycles of the
+	// leader, that came before their time: a cycle may move conversations.
+	hurryEvery = 400 * time.Millisecond
 )
 
 // Run joins the fleet until ctx ends, and leaves it. Without a server that
@@ -48,10 +51,7 @@ func (m *Member) Run(ctx context.Context) error {
 	m.mu.Lock()
 	m.conn = conn
 	m.mu.Unlock()
-	s := &store{js: js, key: m.key, replicas: 1}
-	if len(m.o.Config.URLs()) >= 3 {
-		s.replicas = 3
-	}
+	s := &store{js: js, key: m.key}
 	var running sync.WaitGroup
 	running.Go(func() { m.elect(ctx, conn, s) })
 	running.Go(func() { m.speak(ctx, conn) })
@@ -129,6 +129,11 @@ func (m *Member) elect(ctx context.Context, conn *natsgo.Conn, s *store) {
 			if op.Kind != fleet.OpNone {
 				answer := s.do(ctx, op)
 				m.mu.Lock()
+				if revision := m.accepted.forgotten(op, answer, m.now(), m.o.Timing.Lease); revision > 0 {
+					m.counts.forgotten.Add(1)
+					m.warnLocked(warning{"store", "forgets"}, "the fleet's store has forgotten a lease that it had accepted",
+						"server", conn.ConnectedServerName(), "revision", revision)
+				}
 				m.election.Did(op, answer, m.now())
 				// Also one that has just started takes no table from before this epoch.
 				record, _ := m.election.Lease()
@@ -141,6 +146,30 @@ func (m *Member) elect(ctx context.Context, conn *natsgo.Conn, s *store) {
 	for _, sub := range listening {
 		_ = sub.Unsubscribe()
 	}
+}
+
+// accepted is the last lease of this gateway that the store said it has.
+type accepted struct {
+	revision uint64
+	at       time.Duration
+}
+
+// forgotten notes an operation's end. Where that shows that the store has
+// nothing, or something older, although the lease is not over, it returns the
+// revision that was lost; else 0. Revisions only grow.
+func (a *accepted) forgotten(op fleet.Op, answer fleet.Answer, now, lease time.Duration) (revision uint64) {
+	was := *a
+	switch {
+	case op.Kind != fleet.OpRead && answer.Result == fleet.OpDone:
+		if *a = (accepted{answer.Revision, op.Sent}); op.Record.Free {
+			*a = accepted{}
+		}
+	case op.Kind != fleet.OpRead || was.revision == 0 || now-was.at > lease:
+	case answer.Result == fleet.OpAbsent, answer.Result == fleet.OpDone && answer.Revision < was.revision:
+		*a = accepted{}
+		return was.revision
+	}
+	return 0
 }
 
 // reportLife is how long a twin counts that was heard.
@@ -198,11 +227,17 @@ func (m *Member) speak(ctx context.Context, conn *natsgo.Conn) {
 	}
 	timer := time.NewTimer(time.Duration(rand.Int64N(int64(fleet.ReportEvery))))
 	defer timer.Stop()
-	var told time.Time // a snapshot for a plan's sake
+	var told, urged time.Time // a snapshot for a plan's sake; a report before its time
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-m.urge:
+			if time.Since(urged) >= hurryEvery { // else it is told with the next one
+				urged = time.Now()
+				m.sendReport(conn)
+			}
+			continue
 		case <-m.wake:
 			told = time.Now()
 		case <-timer.C:
@@ -224,6 +259,10 @@ func (m *Member) sendReport(conn *natsgo.Conn) {
 		return
 	}
 	m.reports++
+	m.reported = own
+	if m.spoke.IsZero() {
+		m.spoke = time.Now()
+	}
 	h := fleet.Header{From: m.me, Epoch: m.election.Heard(), Seq: m.reports}
 	m.mu.Unlock()
 	m.send(conn, demandSubject(m.o.Source, m.o.Name), &m.counts.reportBytes, func() ([]byte, error) {
@@ -243,7 +282,10 @@ func (m *Member) sendSnapshot(conn *natsgo.Conn) {
 	m.snapshots++
 	h := fleet.Header{From: m.me, Epoch: epoch, Seq: m.snapshots}
 	m.gate.Enter(m.me, epoch, m.snapshots)
-	s := &fleet.Snapshot{Revision: revision, Digest: fleet.DigestOf(m.demandsLocked(time.Now()))}
+	if now := time.Now(); m.gathered || m.digestAt.IsZero() {
+		m.digest, m.digestAt = fleet.DigestOf(m.demandsLocked(now)), now
+	} // else who led before knew better
+	s := &fleet.Snapshot{Revision: revision, Digest: m.digest}
 	var base *route.Plan
 	if p := m.unsent; p != nil && p.Epoch == epoch {
 		s.Plan, m.unsent = p, nil
@@ -316,14 +358,14 @@ func (m *Member) silence() time.Duration {
 
 func (m *Member) storePlan(ctx context.Context, s *store) {
 	m.mu.Lock()
-	p := m.sent
+	p, digest := m.sent, m.digest
 	h := fleet.Header{From: m.me, Seq: m.snapshots}
 	m.mu.Unlock()
 	if p == nil {
 		return
 	}
 	h.Epoch = p.Epoch
-	message, err := m.key.SealSnapshot(h, &fleet.Snapshot{Version: p.Version, Plan: p}, nil)
+	message, err := m.key.SealSnapshot(h, &fleet.Snapshot{Version: p.Version, Plan: p, Digest: digest}, nil)
 	if err == nil {
 		err = s.keepTable(ctx, h, message)
 	}

@@ -18,10 +18,9 @@ const (
 
 // store is the bucket: the lease and the last table. Safe for concurrent use.
 type store struct {
-	js       jetstream.JetStream
-	key      *fleet.Key
-	replicas int
-	found    atomic.Pointer[jetstream.KeyValue] // nil: to be looked up
+	js    jetstream.JetStream
+	key   *fleet.Key
+	found atomic.Pointer[jetstream.KeyValue] // nil: to be looked up
 }
 
 // bucket finds the bucket, and makes it where there is none: a store that was
@@ -34,12 +33,21 @@ func (s *store) bucket(ctx context.Context) (jetstream.KeyValue, error) {
 	kv, err := s.js.KeyValue(ctx, bucketName)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		kv, err = s.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: bucketName, Description: "Penstock: who leads, and the last table",
-			History: 1, Replicas: s.replicas, MaxValueSize: fleet.MaxMessage})
+			History: 1, Replicas: s.replicas(), MaxValueSize: fleet.MaxMessage})
 	}
 	if err == nil {
 		s.found.Store(&kv)
 	}
 	return kv, err
+}
+
+// replicas is on how many servers the bucket is: on three where there are, by the
+// configuration or by the servers' own word.
+func (s *store) replicas() int {
+	if len(s.js.Conn().Servers()) >= 3 {
+		return 3
+	}
+	return 1
 }
 
 // failed looks the bucket up again after an operation that failed: it may be

@@ -50,6 +50,7 @@ type terms struct {
 	stateless   bool // doing it twice costs work and nothing else
 	harmless    bool // doing it twice at one engine is: what is stateless, and what only reads
 	inner       bool // a gateway before this one repeats already
+	paid        bool // for doing it again, when its engine was given up
 }
 
 // after decides what follows an attempt, and what is then spent. What an
@@ -87,7 +88,8 @@ func (t tries) after(o Outcome, c Cause, now terms) (nextTry, tries) {
 		return tryOtherByBudget, t
 	case o == OutcomeAmbiguous && repeatable(c):
 		// A connection that died had perhaps brought it there after all: twice is enough.
-		if !t.mayMove(now.stateless, now.inner) || now.crowded || !(now.utilisation < unsureBelow) {
+		room := now.paid || !now.crowded && now.utilisation < unsureBelow
+		if !room || !t.mayMove(now.stateless, now.inner) {
 			return tryNothing, t
 		}
 		t.moves++
@@ -142,7 +144,7 @@ func (x *exchange) harmless() bool { return x.ep.method == http.MethodGet || x.s
 
 // terms are those of the moment.
 func (x *exchange) terms() terms {
-	t := terms{stateless: x.stateless(), harmless: x.harmless(), inner: inner(x.r.Header)}
+	t := terms{stateless: x.stateless(), harmless: x.harmless(), inner: inner(x.r.Header), paid: x.paid}
 	if g := x.gate; g != nil {
 		t.utilisation, t.crowded = g.u.Value(), g.waiting.Load() > 0
 		inFlight, _ := x.h.selector.Load(g.model)
@@ -163,20 +165,29 @@ func (x *exchange) first() {
 
 // mayRepeat asks the budget, where the next attempt needs it.
 func (x *exchange) mayRepeat(next nextTry, cause Cause) bool {
-	if next != tryOtherByBudget {
+	switch {
+	case next != tryOtherByBudget:
+		return true
+	case x.gate == nil:
+		return false
+	case x.paid || x.withdraw():
+		x.paid = true
 		return true
 	}
+	x.h.metrics.denied.WithLabelValues(cause.String()).Inc()
+	return false
+}
+
+// withdraw takes one repeat from the budget.
+func (x *exchange) withdraw() bool {
 	g := x.gate
-	if g == nil {
-		return false
-	}
 	inFlight, _ := x.h.selector.Load(g.model)
-	if x.h.guards.panics(g.model) || !g.budget.Withdraw(g.u.Value(), inFlight, time.Now()) {
-		x.h.metrics.denied.WithLabelValues(cause.String()).Inc()
-		return false
-	}
-	x.paid = true
-	return true
+	return !x.h.guards.panics(g.model) && g.budget.Withdraw(g.u.Value(), inFlight, time.Now())
+}
+
+// payRepeat implements repeater, from another goroutine, while an attempt runs.
+func (x *exchange) payRepeat(below float64) bool {
+	return x.gate.waiting.Load() == 0 && x.gate.u.Value() < below && x.withdraw()
 }
 
 // repaid ends an attempt that the budget paid for.

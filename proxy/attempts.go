@@ -55,11 +55,11 @@ func (x *exchange) attemptAll() Outcome {
 		var outcome Outcome
 		outcome, cause = classify(last)
 		x.tell(e, from, cause, ended)
+		x.repaid()
 		x.guardEnds(e, outcome, cause)
 		x.record.EndAttempt(outcome.String(), cause.String(), took)
 		x.h.metrics.attempt(e.Name, outcome, last.BodySent)
 		x.learnRoom(e, from, outcome, cause, ended)
-		x.repaid()
 		next, spent = spent.after(outcome, cause, x.terms())
 		switch {
 		case next == trySameEngineFresh:

@@ -153,6 +153,10 @@ func (x *exchange) attemptOn(e *engine.Engine, fresh bool) attemptFacts {
 func (x *exchange) receive(e *engine.Engine, in *incoming) attemptFacts {
 	kind := mediaType(in.header)
 	switch {
+	case in.status == http.StatusRequestTimeout && !in.cold && time.Since(x.sentAt) < idleRaceEnds:
+		// The connection was idle for too long, and that is what it says (RFC 9110
+		// section 15.5.9): it is no answer to this request.
+		return attemptFacts{End: endNoResponse, Reused: true}
 	case in.status >= 400:
 		return x.receiveFault(e, in)
 	case in.status < 200 || in.status > 299, encoded(in.header):
@@ -198,6 +202,9 @@ func (x *exchange) brokenEnd() attemptEnd {
 		return x.endOfHalt(endContentTimeout)
 	}
 	if x.halt.wasCut() {
+		if x.expect.wasStalled() {
+			return endStalled
+		}
 		return endContentTimeout
 	}
 	return endBroken

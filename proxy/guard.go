@@ -28,6 +28,8 @@ type guard struct {
 	start    atomic.Uint32 // what slow start leaves, an engine.Allowance
 	shown    atomic.Bool   // half open, it has answered a probe: clients' requests may decide as well
 	slow     atomic.Bool   // its first contents have been much slower than its peers'
+	silentAt atomic.Int64  // when it was last taken out for doing nothing, in nanoseconds since epoch; 0: never
+	backAt   atomic.Int64  // when its breaker last closed, likewise
 
 	opens  [len(tripReasons)]atomic.Int64  // by why
 	probes [len(probeResults)]atomic.Int64 // by result
@@ -85,9 +87,26 @@ func (g *guard) answered(class int, took time.Duration, trial *engine.Trial) {
 		g.penalty.Answered(now)
 		g.publish(now)
 	}
-	trial.End(nil)
+	if trial != nil && !g.breaksOff() {
+		trial.End(nil)
+	}
 	g.breaker.Answered()
 }
+
+// breaksOff reports an engine that is out for streams that broke off: that it
+// begins one says nothing, and a trial is over with its answer, or when that
+// has gone on for trialStream.
+func (g *guard) breaksOff() bool {
+	if g.breaker.State() == protect.BreakerClosed {
+		return false
+	}
+	why, _, _ := g.breaker.Why()
+	return why == protect.TripStreams
+}
+
+// trialStream is longer than streams of an engine that breaks them off at once,
+// and short beside long ones, which else would be all the trials that there are.
+const trialStream = 5 * time.Second
 
 // ended is called with the end of an attempt: what it says about the engine,
 // whether content had come before, and the hold that a "full" asks for. excused
@@ -99,11 +118,13 @@ func (g *guard) ended(class int, o Outcome, c Cause, content, excused bool, hold
 	b := causes[c].blame
 	now := time.Now()
 	switch {
-	case o == OutcomeOK && !content: // an answer without any
+	case o == OutcomeOK:
 		trial.End(nil)
-		g.breaker.Answered()
+		if !content { // an answer without any
+			g.breaker.Answered()
+		}
 		return false
-	case o == OutcomeOK || b == blameNone || excused:
+	case b == blameNone || excused:
 		trial.Drop()
 		return false
 	case b == blameBusy:
@@ -173,6 +194,7 @@ func (g *guard) followBreaker(now time.Time) (changed bool) {
 		changed = g.live.SetBreaker(engine.BreakerHalfOpen, engine.ReasonTrial, now)
 	default:
 		if changed = g.live.SetBreaker(engine.BreakerClosed, engine.ReasonNoAnswerYet, now); changed && !g.lifted.Load() {
+			g.backAt.Store(sinceEpoch())
 			g.join(sinceEpoch())
 			g.start.Store(uint32(engine.NewAllowance(leastStart, leastCap))) // the next look takes it back where the whole pool starts
 		}

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"penstock/engine"
-	"penstock/protect"
 	"penstock/selector"
 )
 
@@ -13,11 +12,11 @@ import (
 func (x *exchange) guardBegins(e *engine.Engine, l *selector.Lease, spent tries) {
 	x.guard, x.trial, x.load = x.h.guards.of(e), l.Trial, loadClassOf(x.in, x.env.Stream)
 	x.guard.began(x.load)
-	var busy *protect.Utilisation
-	if x.gate != nil {
-		busy = &x.gate.u
+	var payer repeater
+	if x.gate != nil && x.class.Several() && spent.mayMove(x.stateless(), inner(x.r.Header)) {
+		payer = x
 	}
-	x.expect.attempt(x.guard, x.load, x.in, busy, x.class.Several() && spent.mayMove(x.stateless(), inner(x.r.Header)))
+	x.expect.attempt(x.guard, x.load, x.in, payer)
 }
 
 // firstContent is the commit point.
@@ -41,9 +40,11 @@ func (x *exchange) guardEnds(e *engine.Engine, o Outcome, c Cause) {
 		x.h.guards.settle(x.guard)
 	}
 	x.guard = nil
-	if more := x.expect.over(); more > 0 {
+	more, paid := x.expect.over()
+	if more > 0 {
 		x.dog.watch(more, &errContentTimeout, true)
 	}
+	x.paid = paid
 }
 
 // guardPanics ends an attempt in which the gateway itself failed.

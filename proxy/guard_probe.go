@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	"penstock/engine"
@@ -15,6 +16,12 @@ import (
 
 const (
 	probeWithin = 5 * time.Second
+	// Of an engine whose streams broke off, probeTokens are asked for as a
+	// stream, which may take longer. One that is not whole by then, but went on
+	// until probeFlows before, says nothing.
+	probeTokens = 16
+	streamProbe = 15 * time.Second
+	probeFlows  = 3 * time.Second
 	probeAgain  = 500 * time.Millisecond // in the half open state, while clients' requests do not decide
 	probeBytes  = 64 << 10               // of an answer
 )
@@ -57,12 +64,13 @@ func (gs *guards) startProbe(ctx context.Context, e *engine.Engine, g *guard, no
 	if !ok {
 		return
 	}
+	streams := g.breaksOff()
 	g.followBreaker(now)
 	done := make(chan struct{})
 	g.watched.probing = done
 	gs.wg.Go(func() {
 		defer close(done)
-		err := gs.probe(ctx, e)
+		err := gs.probe(ctx, e, streams)
 		end(err)
 		result := probeOK
 		switch {
@@ -79,11 +87,15 @@ func (gs *guards) startProbe(ctx context.Context, e *engine.Engine, g *guard, no
 	})
 }
 
-// probe asks the engine for one token. Nil: it answered. ErrNoVerdict: it says
-// that it is full, or that it does not know such a request; then clients'
-// requests decide.
-func (gs *guards) probe(ctx context.Context, e *engine.Engine) error {
-	text, ok := probeBody(e)
+// probe asks the engine for one token, or for a short stream to its end. Nil:
+// it answered. ErrNoVerdict: it says that it is full, or that it does not know
+// such a request; then clients' requests decide.
+func (gs *guards) probe(ctx context.Context, e *engine.Engine, streams bool) error {
+	within := probeWithin
+	if streams {
+		within = streamProbe
+	}
+	text, ok := probeBody(e, streams)
 	if !ok {
 		return protect.ErrNoVerdict
 	}
@@ -93,7 +105,7 @@ func (gs *guards) probe(ctx context.Context, e *engine.Engine) error {
 	}
 	body.bytes = append(body.bytes, text...)
 	defer body.free()
-	ctx, cancel := context.WithTimeout(ctx, probeWithin)
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	h := &halt{}
 	defer context.AfterFunc(ctx, func() { h.end(context.Cause(ctx)) })()
@@ -106,22 +118,67 @@ func (gs *guards) probe(ctx context.Context, e *engine.Engine) error {
 		return errEngineFailed
 	}
 	defer in.body.Close()
-	answer, err := io.ReadAll(io.LimitReader(in.body, probeBytes))
-	switch {
-	case err != nil, h.ended():
+	switch s := in.status; {
+	case s == http.StatusTooManyRequests, s == http.StatusServiceUnavailable, s >= 400 && s < 500, s == http.StatusNotImplemented:
+		return protect.ErrNoVerdict
+	case s < 200 || s > 299:
 		return errEngineFailed
-	case in.status == http.StatusTooManyRequests, in.status == http.StatusServiceUnavailable:
-		return protect.ErrNoVerdict
-	case in.status >= 400 && in.status < 500, in.status == http.StatusNotImplemented:
-		return protect.ErrNoVerdict
-	case in.status < 200 || in.status > 299 || !bytes.Contains(answer, []byte(`"choices"`)) || !json.Valid(answer):
+	case mediaType(in.header) == "text/event-stream":
+		return probeStream(in.body, h)
+	}
+	answer, err := io.ReadAll(io.LimitReader(in.body, probeBytes))
+	if err != nil || h.ended() || !bytes.Contains(answer, []byte(`"choices"`)) || !json.Valid(answer) {
 		return errEngineFailed
 	}
 	return nil
 }
 
-// probeBody asks the engine's first model for a token. False: it has none.
-func probeBody(e *engine.Engine) ([]byte, bool) {
+// probeStream reads a stream to its end.
+func probeStream(body io.Reader, h *halt) error {
+	var rd eventReader
+	var a answer
+	rd.Reset(probeBytes)
+	a.Begin(answerChat, false, false)
+	for last, size := time.Now(), 0; ; {
+		n, err := body.Read(rd.Space(readAtLeast))
+		rd.Fill(n)
+		if size += n; err == io.EOF {
+			rd.End()
+		}
+		for ev, ok := rd.Next(); ok; ev, ok = rd.Next() {
+			switch a.observe(ev) {
+			case verdictFirstContent, verdictMoreContent:
+				last = time.Now()
+			case verdictError:
+				if s := a.fault.Status; s == http.StatusTooManyRequests || s == http.StatusServiceUnavailable {
+					return protect.ErrNoVerdict
+				}
+				return errEngineFailed
+			case verdictMalformed:
+				return errEngineFailed
+			}
+		}
+		switch {
+		case rd.Err() != nil:
+			return errEngineFailed
+		case size > probeBytes: // more than was asked for
+			return nil
+		case err == nil && !a.done:
+			continue
+		}
+		switch end := a.finish(err == io.EOF); {
+		case end == endingComplete, end == endingAddDone:
+			return nil
+		case h.ended() && a.committed && time.Since(last) < probeFlows:
+			return protect.ErrNoVerdict
+		}
+		return errEngineFailed
+	}
+}
+
+// probeBody asks the engine's first model for a token, or for a short stream.
+// False: it has none.
+func probeBody(e *engine.Engine, streams bool) ([]byte, bool) {
 	models, _ := e.Serves()
 	if len(models) == 0 {
 		return nil, false
@@ -130,5 +187,9 @@ func probeBody(e *engine.Engine) ([]byte, bool) {
 	if err != nil {
 		return nil, false
 	}
-	return append(append([]byte(`{"model":`), model...), `,"messages":[{"role":"user","content":"1"}],"max_tokens":1}`...), true
+	b := append(append([]byte(`{"model":`), model...), `,"messages":[{"role":"user","content":"1"}],"max_tokens":`...)
+	if !streams {
+		return append(b, "1}"...), true
+	}
+	return append(strconv.AppendInt(b, probeTokens, 10), `,"stream":true}`...), true
 }

@@ -219,6 +219,7 @@ func (gs *guards) settle(g *guard) {
 func (gs *guards) tripLocked(g *guard, why protect.Trip) {
 	if g.breaker.Trip(why) {
 		g.opens[why].Add(1)
+		g.silentAt.Store(sinceEpoch())
 	}
 }
 

@@ -259,7 +259,7 @@ func (x *exchange) run() (abort bool) {
 	if fault != nil {
 		outcome = x.refused(fault)
 	} else {
-		x.dog.start(&x.expect, x.expect.start(x.halt, x.set.limits.FirstContent), &errContentTimeout)
+		x.dog.start(&x.expect, x.expect.start(x.halt, x.set.limits.FirstContent, x.set.limits.Stall), &errContentTimeout)
 		outcome = x.attemptAll()
 		x.dog.stop()
 	}

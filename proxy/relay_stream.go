@@ -61,7 +61,8 @@ type stream struct {
 	x       *exchange
 	engine  *engine.Engine
 	status  int
-	drained bool   // the time for what follows it runs
+	marked  bool   // [DONE] has come
+	drained bool   // the time for what follows the end runs
 	closing string // what a cut last event needs after it
 }
 
@@ -69,13 +70,22 @@ type stream struct {
 func (s *stream) next(body io.Reader) (end attemptEnd, over bool) {
 	rd := &s.x.reader
 	n, err := body.Read(rd.Space(readAtLeast))
+	if s.marked { // what an engine sends after it is no part of the answer
+		if err != nil {
+			return s.end(err == io.EOF), true
+		}
+		return 0, false
+	}
 	rd.Fill(n)
 	if err == io.EOF {
 		rd.End() // only a clean end makes an event of what has no blank line
 	}
 	now := time.Now()
-	s.engine.Progress(now)
-	if end, over = s.forward(s.judge(rd), now); over {
+	j := s.judge(rd)
+	if j.progress { // a comment is none, nor a part of an event
+		s.engine.Progress(now)
+	}
+	if end, over = s.forward(j, now); over {
 		return end, true
 	}
 	if err != nil {
@@ -109,6 +119,10 @@ func (s *stream) judge(rd *eventReader) reading {
 			j.send = j.send || ev.Comment
 		case verdictFirstContent, verdictMoreContent:
 			j.send, j.content = true, true
+		case verdictDone:
+			if s.marked = true; !x.answer.choices { // the end of nothing: it is not passed on
+				j.failed, j.over = endEmpty, true
+			}
 		case verdictError:
 			f := &x.answer.fault
 			x.fault = engineAnswer{status: f.Status, message: f.Message, code: f.Code, param: f.Param}
@@ -122,6 +136,9 @@ func (s *stream) judge(rd *eventReader) reading {
 		}
 		if renames {
 			x.edited = appendRenamed(x.edited, ev, x.alias, &x.renamer)
+		}
+		if s.marked {
+			break
 		}
 	}
 	if x.answer.keepsID && x.answer.id != "" {
@@ -176,6 +193,9 @@ func (s *stream) contentAt(now time.Time) bool {
 		x.freeBody()
 	}
 	x.lastAt = now
+	if x.trial != nil && now.Sub(x.firstAt) >= trialStream {
+		x.trial.End(nil)
+	}
 	x.meterMore(now)
 	return true
 }

@@ -26,7 +26,7 @@ func lowerMedia(v string) string {
 
 // readHeld reads the body into x.held, up to limit. more says that the body
 // goes on beyond it.
-func (x *exchange) readHeld(e *engine.Engine, in *incoming, limit int) (more bool, err error) {
+func (x *exchange) readHeld(in *incoming, limit int) (more bool, err error) {
 	x.held = x.held[:0]
 	if in.length > 0 && in.length <= int64(limit) {
 		x.held = slices.Grow(x.held, int(in.length)+1)
@@ -45,18 +45,20 @@ func (x *exchange) readHeld(e *engine.Engine, in *incoming, limit int) (more boo
 		case len(x.held) > limit:
 			return true, nil
 		}
-		e.Progress(time.Now())
-		x.dog.watch(x.set.limits.Stall, &errStalled, true)
+		if first, soon := x.expect.part(); first {
+			x.dog.watch(soon, &errContentTimeout, true)
+		}
 	}
 }
 
 // relayWhole passes on a JSON answer once all of it is there and is JSON:
 // until then a failure is a 502 and not half an answer.
 func (x *exchange) relayWhole(e *engine.Engine, in *incoming) attemptEnd {
-	more, err := x.readHeld(e, in, wholeBytes)
+	more, err := x.readHeld(in, wholeBytes)
 	if err != nil {
 		return x.brokenEnd()
 	}
+	e.Progress(time.Now())
 	x.answer.Begin(x.ep.answer, false, x.learns())
 	if more {
 		if x.answer.keepsID {
@@ -77,6 +79,9 @@ func (x *exchange) relayWhole(e *engine.Engine, in *incoming) attemptEnd {
 		f := &x.answer.fault
 		x.fault = engineAnswer{status: f.Status, message: f.Message, code: f.Code, param: f.Param}
 		return endErrorEvent
+	}
+	if x.ep.answer == answerChat && !x.answer.choices {
+		return endEmpty // a JSON of another kind: a page of the engine's state, or an error in words of its own
 	}
 	x.learn(e)
 	body := x.held
@@ -178,7 +183,7 @@ func (x *exchange) relayRest(e *engine.Engine, in *incoming) attemptEnd {
 
 // receiveFault reads an engine's answer of 400 and above and keeps it.
 func (x *exchange) receiveFault(e *engine.Engine, in *incoming) attemptFacts {
-	more, err := x.readHeld(e, in, faultBytes)
+	more, err := x.readHeld(in, faultBytes)
 	facts := attemptFacts{End: endStatus, Status: in.status}
 	if err != nil && x.halt.ended() {
 		return attemptFacts{End: x.brokenEnd()}

@@ -62,10 +62,13 @@ func TestSystemdUnit(t *testing.T) {
 	if err != nil || int(stop.Seconds()) < drainSeconds {
 		t.Errorf("TimeoutStopSec=%s: the drain takes up to %d s", keys["TimeoutStopSec"], drainSeconds)
 	}
-	for _, key := range []string{"ExecStartPre", "ExecStart"} {
-		if code, _, stderr := penstock(t, append(strings.Fields(keys[key])[1:2], "--help")...); code != exitDone {
-			t.Errorf("%s=%s: %s", key, keys[key], stderr)
-		}
+	// serve names every fault of the file itself; check before it would also
+	// refuse a start for files of discovery that serve can do without.
+	if keys["ExecStartPre"] != "" {
+		t.Errorf("ExecStartPre=%s", keys["ExecStartPre"])
+	}
+	if code, _, stderr := penstock(t, append(strings.Fields(keys["ExecStart"])[1:2], "--help")...); code != exitDone {
+		t.Errorf("ExecStart=%s: %s", keys["ExecStart"], stderr)
 	}
 	// The binary stands where the unit has it.
 	dir := t.TempDir()

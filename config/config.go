@@ -37,7 +37,7 @@ type Gateway struct {
 	// of the same engines without a store between them.
 	Replicas int `toml:"replicas"`
 	// StateDir is a directory for what outlives the process; empty: nothing does.
-	StateDir string `toml:"state_dir"`
+	StateDir string `toml:"state_dir,path"`
 }
 
 // Listen is the listener for clients.

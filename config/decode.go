@@ -238,8 +238,11 @@ func (d *decoder) parsed(p place, value any, into reflect.Value, parse func(any)
 
 func parseInt(v any) (int64, error) {
 	n, ok := v.(int64)
-	if !ok || n < math.MinInt32 || n > math.MaxInt32 {
+	switch {
+	case !ok:
 		return 0, fmt.Errorf("want a whole number, without quotes")
+	case n < math.MinInt32 || n > math.MaxInt32:
+		return 0, fmt.Errorf("want a whole number of at most %d", math.MaxInt32)
 	}
 	return n, nil
 }

@@ -111,7 +111,7 @@ func TestFaults(t *testing.T) {
 			`p.toml:5: discovery.engine.name = "x": want no name: every engine found has its own`,
 			`p.toml:6: discovery.engine.labels.gpu = "": want 1 to 128 bytes without '=', ',' and control characters`,
 			`p.toml:7: discovery.engine.max_in_flight = 0: want 1 or more; leave it out to have it learned, or set capacity = 0 to take the engine out`,
-			`p.toml:8: discovery.engine.dialct = "vllm": unknown key; the nearest is discovery.engine`}},
+			`p.toml:8: discovery.engine.dialct = "vllm": unknown key; the nearest is discovery.engine.dialect`}},
 		{"fleet that cannot be joined", "[fleet]\nurl = \"http://10.0.0.1:4222\"\nkey = \"short\"\ntls_cert = \"a.pem\"\nlisten = \"4222\"", []string{
 			`p.toml:2: fleet.url = (hidden): want "nats://HOST:4222", several by commas, tls:// for TLS at once, or "embedded"`,
 			`p.toml:3: fleet.key = (hidden): want a text of at least 32 characters, the same for all gateways of the fleet (openssl rand -hex 32), or no key where all is on loopback`,
@@ -123,7 +123,19 @@ func TestFaults(t *testing.T) {
 			`p.toml:2: fleet.nkey = (set): want fleet.url beside it: "nats://HOST:4222", or "embedded"`}},
 		{"secret under a wrong name", "[routing]\nhash_kye = \"s3cret\"\napi_token = \"s3cret\"", []string{
 			`p.toml:2: routing.hash_kye = (hidden): unknown key; the nearest is routing.hash_key`,
-			`p.toml:3: routing.api_token = (hidden): unknown key; the nearest is routing.hash_key`}},
+			`p.toml:3: routing.api_token = (hidden): unknown key; [routing] has hash_key, hash_key_file, policy, period`}},
+		{"keys of other gateways", strings.Replace(anEngine, "a1", "z1", 1) + "weight = 3\ntimeout = \"5s\"\napi_key = \"x\"\nfrobnicate = 1\n[listen]\nport = 80\n[server]\nx = 1", []string{
+			`p.toml:5: engine.weight = 3: unknown key; what is meant may be engine.capacity`,
+			`p.toml:6: engine.timeout = "5s": unknown key; what is meant may be limits.first_content or limits.stall`,
+			`p.toml:7: engine.api_key = (hidden): unknown key; what is meant may be engine.key_file, the path of a file with the key`,
+			`p.toml:8: engine.frobnicate = 1: unknown key; [engine] has name, url, cluster, dialect, models, labels, capabilities, capacity, max_in_flight, replicas, profile, key_file, pass_credentials, pass_headers, ca_file, tls_server_name`,
+			`p.toml:10: listen.port = 80: unknown key; what is meant may be listen.address`,
+			`p.toml:11: server: unknown key; what is meant may be listen`}},
+		{"numbers beyond counting", "[limits]\nwrite = \"9999999h\"\n" + strings.Replace(anEngine, "a1", "z1", 1) + "max_in_flight = 9999999999", []string{
+			`p.toml:2: limits.write = "9999999h": a duration that is too long to count`,
+			`p.toml:7: engine.max_in_flight = 9999999999: want a whole number of at most 2147483647`}},
+		{"listen on the default of admin", "[listen]\naddress = \"127.0.0.1:8081\"", []string{
+			`p.toml:2: listen.address = "127.0.0.1:8081": want an address other than that of [admin], which is "127.0.0.1:8081" where nothing else is set`}},
 		{"secret of the wrong type", "[routing]\nhash_key = 123456", []string{
 			`p.toml:2: routing.hash_key = (hidden): want a text in quotes`}},
 		{"secret that is not TOML", "[routing]\nhash_key = 0123456789", []string{
@@ -155,6 +167,8 @@ func TestFaults(t *testing.T) {
 			`p.toml:4: admin.metrics_address = "10.0.0.1:9000": want an address other than that of [listen], ":9000"`}},
 		{"metrics and admin the same", "[admin]\naddress = \"127.0.0.1:9000\"\nmetrics_address = \"0.0.0.0:9000\"", []string{
 			`p.toml:3: admin.metrics_address = "0.0.0.0:9000": want an address other than that of [admin], "127.0.0.1:9000"`}},
+		{"the fleet's server and listen the same", "[listen]\naddress = \":4222\"\n[fleet]\nurl = \"embedded\"", []string{
+			`p.toml:2: listen.address = ":4222": want an address other than that of fleet.listen, which is "127.0.0.1:4222" where nothing else is set`}},
 		{"metrics address", "[admin]\nmetrics_address = \"9464\"", []string{
 			`p.toml:2: admin.metrics_address = "9464": want HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080`}},
 		{"empty metrics address", "[admin]\nmetrics_address = \"\"", []string{

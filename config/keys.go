@@ -63,10 +63,49 @@ func keys() []string {
 // unknownKey says what is wrong with a key that no struct has. The value is
 // not shown where the name suggests a secret.
 func unknownKey(key string) (reason string, mayShow bool) {
-	nearest := nearestKey(key)
-	leaf := key[strings.LastIndexByte(key, '.')+1:]
-	mayShow = !suggestsSecret(leaf) && !suggestsSecret(nearest)
+	if rest, found := strings.CutPrefix(key, "discovery.engine."); found { // has the keys of [[engine]]
+		reason, mayShow = unknownKey("engine." + rest)
+		return strings.ReplaceAll(reason, " engine.", " discovery.engine."), mayShow
+	}
+	nearest, edits := nearestKey(key)
+	table, leaf := splitKey(key)
+	last := key[strings.LastIndexByte(key, '.')+1:]
+	mayShow = !suggestsSecret(last) && !suggestsSecret(nearest)
+	if meant := otherNames[key]; meant != "" {
+		return "unknown key; what is meant may be " + meant, mayShow
+	}
+	_, nearestLeaf := splitKey(nearest)
+	far := edits > float64(len(leaf))/2 && !strings.HasPrefix(plain(nearestLeaf), plain(leaf))
+	if all := within(table); far && len(all) > 0 {
+		return "unknown key; " + of(table) + " has " + strings.Join(all, ", "), mayShow
+	}
 	return "unknown key; the nearest is " + nearest, mayShow
+}
+
+// otherNames are keys that other gateways have, with ours for the same thing.
+var otherNames = map[string]string{
+	"engine.api_key": "engine.key_file, the path of a file with the key", "engine.token": "engine.key_file, the path of a file with the key",
+	"engine.weight": "engine.capacity", "engine.timeout": "limits.first_content or limits.stall", "engine.host": "engine.url", "engine.address": "engine.url",
+	"engine.base_url": "engine.url", "engine.api_base": "engine.url", "engine.type": "engine.dialect", "engine.region": "engine.cluster",
+	"listen.port": "listen.address", "listen.host": "listen.address", "admin.port": "admin.address", "admin.host": "admin.address",
+	"limits.timeout": "limits.first_content or limits.stall", "server": "listen", "backend": "engine", "backends": "engine", "upstream": "engine", "tenant.api_key": "tenant.key_hash, as penstock hash-key prints it",
+}
+
+// within lists the keys of a table, "" for the file's own.
+func within(table string) (all []string) {
+	for _, known := range keys() {
+		if t, leaf := splitKey(known); t == table {
+			all = append(all, leaf)
+		}
+	}
+	return all
+}
+
+func of(table string) string {
+	if table == "" {
+		return "the file"
+	}
+	return "[" + table + "]"
 }
 
 func suggestsSecret(name string) bool {
@@ -77,26 +116,28 @@ func suggestsSecret(name string) bool {
 // nearestKey is the documented key that key was most likely meant to be: the
 // same name in another table or with _file behind it, else the fewest edits
 // within the table.
-func nearestKey(key string) string {
+//
+// edits are how many it takes from key within its table.
+func nearestKey(key string) (best string, edits float64) {
 	table, leaf := splitKey(key)
-	best, bestEdits := "", -1.0
+	edits = -1
 	for _, known := range keys() {
 		knownTable, knownLeaf := splitKey(known)
-		edits := float64(distance(plain(leaf), plain(knownLeaf)))
+		n := float64(distance(plain(leaf), plain(knownLeaf)))
 		switch {
 		case known == key+"_file":
-			edits = 0.25
+			n = 0.25
 		case knownTable == table:
-		case edits == 0:
-			edits = 0.5
+		case n == 0:
+			n = 0.5
 		default:
 			continue
 		}
-		if bestEdits < 0 || edits < bestEdits {
-			best, bestEdits = known, edits
+		if edits < 0 || n < edits {
+			best, edits = known, n
 		}
 	}
-	return best
+	return best, edits
 }
 
 // splitKey parts the first name from the rest: "" and engine, engine and name.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -20,6 +21,49 @@ const (
 // Load reads and checks the file at path, with the process's environment. The
 // error is Faults with all that is wrong with it, or says that it cannot be read.
 func Load(path string) (*File, error) {
+	text, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, text, os.LookupEnv)
+}
+
+// LoadFleet reads the file for what it says of engines and of the network, for
+// who plans with them and opens nothing: faults of listeners, tenants and of the
+// files that a running gateway needs are passed over.
+func LoadFleet(path string) (*File, error) {
+	text, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	file, faults := parse(path, text, os.LookupEnv)
+	if file != nil {
+		faults = slices.DeleteFunc(faults, func(f Fault) bool { return ofRunning(f.Key) })
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return file, nil
+}
+
+// ofRunning reports whether a key matters to a gateway that runs, and says
+// nothing of engines and the network.
+func ofRunning(key string) bool {
+	table, leaf, _ := strings.Cut(key, ".")
+	switch table {
+	case "listen", "admin", "fleet", "log", "limits", "tenant", "alias", "discovery":
+		return leaf != ""
+	case "gateway":
+		return leaf == "name" || leaf == "state_dir"
+	case "routing":
+		return leaf == "hash_key" || leaf == "hash_key_file"
+	case "engine":
+		return leaf == "key_file" || leaf == "ca_file"
+	}
+	return false
+}
+
+func read(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
@@ -29,13 +73,22 @@ func Load(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
 	}
-	return Parse(path, text, os.LookupEnv)
+	return text, nil
 }
 
 // Parse checks a configuration text. name is what faults call it; files that
 // it names are read from name's directory unless their path is absolute. The
 // error is Faults, in the order of the lines.
 func Parse(name string, text []byte, env func(string) (string, bool)) (*File, error) {
+	file, faults := parse(name, text, env)
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return file, nil
+}
+
+// parse returns the file also where it has faults; nil where it is no TOML.
+func parse(name string, text []byte, env func(string) (string, bool)) (*File, Faults) {
 	if len(text) > maxFile {
 		return nil, Faults{{File: name, Line: 1, Reason: "want a file of at most 4 MiB"}}
 	}
@@ -51,11 +104,8 @@ func Parse(name string, text []byte, env func(string) (string, bool)) (*File, er
 	file := Default()
 	d.table(place{}, doc, reflect.ValueOf(file).Elem())
 	d.check(file)
-	if len(d.faults) > 0 {
-		d.faults.sort()
-		return nil, d.faults
-	}
-	return file, nil
+	d.faults.sort()
+	return file, d.faults
 }
 
 // syntaxFault has the library's position and words. There is no value: the

@@ -11,6 +11,9 @@ import (
 
 const wantDuration = `want a duration like "30s"`
 
+// durationText is what a duration looks like, also one beyond all bounds.
+var durationText = regexp.MustCompile(`^-?([0-9.]+(ns|us|ms|s|m|h))+$`)
+
 // parseDuration reads "30s". The error says what to write.
 func parseDuration(v any) (time.Duration, error) {
 	switch v := v.(type) {
@@ -19,7 +22,10 @@ func parseDuration(v any) (time.Duration, error) {
 			return 0, fmt.Errorf("a duration needs its unit: write %q or %q", v+"ms", v+"s")
 		}
 		d, err := time.ParseDuration(v)
-		if err != nil {
+		switch {
+		case err != nil && durationText.MatchString(v):
+			return 0, fmt.Errorf("a duration that is too long to count")
+		case err != nil:
 			return 0, fmt.Errorf("%s", wantDuration)
 		}
 		return d, nil

@@ -16,6 +16,7 @@ import (
 	"penstock/balancer"
 	"penstock/balancer/profile"
 	"penstock/engine"
+	"penstock/fleet"
 	"penstock/proxy"
 )
 
@@ -141,6 +142,9 @@ func (d *decoder) listeners(f *File) {
 	if at := admin.member("metrics_address"); f.Admin.MetricsAddress != "" || d.given(at.path) {
 		opened = append(opened, listener{at: at, name: at.key, address: f.Admin.MetricsAddress})
 	}
+	if _, _, err := splitAddress(f.Fleet.Listen); err == nil && f.Fleet.URL == fleet.Embedded {
+		opened = append(opened, listener{at: place{}.member("fleet").member("listen"), name: "fleet.listen", address: f.Fleet.Listen})
+	}
 	for i := range opened {
 		l := &opened[i]
 		if l.host, l.port, l.err = splitAddress(l.address); l.err == nil && l.loopback && !isLoopback(l.host) {
@@ -149,6 +153,10 @@ func (d *decoder) listeners(f *File) {
 		for _, other := range opened[:i] {
 			if l.err == nil && other.err == nil && collide(*l, other) {
 				l.err = errors.New("want an address other than that of " + other.name + ", " + quote(other.address))
+				if !d.given(l.at.path) && d.given(other.at.path) { // the file is to blame, not a default
+					l.at, l.address = other.at, other.address
+					l.err = errors.New("want an address other than that of " + l.name + ", which is " + quote(net.JoinHostPort(l.host, strconv.Itoa(int(l.port)))) + " where nothing else is set")
+				}
 			}
 		}
 		if l.err != nil {

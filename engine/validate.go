@@ -180,7 +180,10 @@ func urlFaults(raw string) []Fault {
 		}
 		return []Fault{{Value: raw, Want: wantURL}}
 	}
-	shown := u.Redacted()
+	shown := raw
+	if u.User != nil {
+		shown = u.Redacted()
+	}
 	var faults []Fault
 	check := func(bad bool, want string) {
 		if bad {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,8 +21,9 @@ gateway's own code; those of other products are written from their descriptions.
 
 --trace reads Mooncake, Azure, BurstGPT, Bailian, RAGPulse, weka and ServeGen files
 as they are published, gzip too, and a gateway's access log. Without one, chats
-come by chance. --fleet is a TOML file; --example-fleet prints one, which is also
-the fleet where none is named.
+come by chance.
+
+` + fleetHelp + `
 
 --utilisation sets how fast the requests come, so that demand is that part of what
 the fleet carries, by the gateway's own reckoning of it; --speed sets it directly.
@@ -64,7 +66,7 @@ func newSimulateCommand() *cobra.Command {
 				_, err := io.WriteString(cmd.OutOrStdout(), sim.ExampleFleet)
 				return err
 			}
-			if o.experiment != "" {
+			if cmd.Flags().Changed("experiment") {
 				if !cmd.Flags().Changed("seeds") {
 					o.seeds = 10
 				}
@@ -82,7 +84,7 @@ func newSimulateCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&o.trace, "trace", "", "the requests, a trace `FILE`; without, chats by chance")
-	f.StringVar(&o.fleet, "fleet", "", "the fleet, a TOML `FILE`")
+	f.StringVar(&o.fleet, "fleet", "", "the fleet: a fleet file, or a gateway's configuration `FILE`")
 	f.StringVar(&o.policy, "policy", "optimal,capacity,nearest,waterfall,least-request,prefix", "policies to compare, a `LIST` with commas, or all")
 	f.Float64Var(&o.speed, "speed", 0, "requests come `X` times as fast as in the trace")
 	f.Float64Var(&o.utilisation, "utilisation", 0, "demand as a part of what the fleet carries, instead of --speed (0.7 where chats come by chance)")
@@ -106,19 +108,51 @@ func newSimulateCommand() *cobra.Command {
 	return cmd
 }
 
+// mostTimes bounds factors of time and load: what is meant is smaller, and what
+// is larger overflows times or never ends.
+const mostTimes = 1e6
+
+func (o *simulateFlags) check(policies []sim.Policy) error {
+	within := func(v, most float64) bool { return v >= 0 && v <= most }
+	for i, p := range policies {
+		if slices.ContainsFunc(policies[:i], func(q sim.Policy) bool { return q.Name == p.Name }) {
+			return usagef("--policy: %s is named twice", p.Name)
+		}
+	}
+	for name, d := range map[string]time.Duration{"until": o.until, "warm-up": o.warm, "slo-ttft": o.ttft, "slo-e2e": o.e2e, "slo-tbot": o.tbot} {
+		if d < 0 {
+			return usagef("--%s %s: want a time of 0 or more", name, d)
+		}
+	}
+	switch {
+	case o.speed < 0 || o.utilisation < 0 || o.speed > 0 && o.utilisation > 0:
+		return usagef("want either --speed or --utilisation, above 0")
+	case !within(o.speed, mostTimes):
+		return usagef("--speed %g: want up to %g", o.speed, float64(mostTimes))
+	case !within(o.utilisation, mostTimes):
+		return usagef("--utilisation %g: want up to %g", o.utilisation, float64(mostTimes))
+	case o.requests < 1:
+		return usagef("--requests %d: want 1 or more", o.requests)
+	}
+	return nil
+}
+
 func runSimulate(cmd *cobra.Command, o *simulateFlags) error {
 	policies, err := sim.ParsePolicies(o.policy)
 	if err != nil {
 		return usagef("--policy: %v", err)
 	}
-	if o.speed < 0 || o.utilisation < 0 || o.speed > 0 && o.utilisation > 0 {
-		return usagef("want either --speed or --utilisation, above 0")
+	if err := o.check(policies); err != nil {
+		return err
 	}
 	var asked []*sim.WhatIf
 	for _, text := range o.whatIf {
 		w, err := sim.ParseWhatIf(text)
 		if err != nil {
 			return usageError{err.Error()}
+		}
+		if w.Demand > mostTimes {
+			return usagef("--what-if %q: want a factor up to %g", text, float64(mostTimes))
 		}
 		asked = append(asked, w)
 	}
@@ -165,14 +199,16 @@ type simulation struct {
 
 func newSimulation(cmd *cobra.Command, o *simulateFlags) (s *simulation, err error) {
 	s = &simulation{name: "chats by chance", screen: newScreen(cmd.ErrOrStderr())}
+	fleet := &simFleet{}
 	if o.fleet == "" {
-		s.fleet, err = sim.ParseFleet(sim.ExampleFleet, "example fleet")
+		fleet.Fleet, err = sim.ParseFleet(sim.ExampleFleet, "example fleet")
 	} else {
-		s.fleet, err = sim.ReadFleet(o.fleet)
+		fleet, err = readFleet(o.fleet)
 	}
 	if err != nil {
 		return nil, err
 	}
+	s.fleet = fleet.Fleet
 	if o.trace != "" {
 		s.name = o.trace
 		if s.requests, err = readTrace(o.trace, o.seed, o.until); err != nil {
@@ -185,12 +221,16 @@ func newSimulation(cmd *cobra.Command, o *simulateFlags) (s *simulation, err err
 	if s.load, s.count, err = s.fleet.Mean(s.feedOf(1, o.seed)); err != nil {
 		return nil, err
 	}
+	fleet.complete(s.load, cmd.ErrOrStderr())
 	s.speed = o.speed
 	if s.speed == 0 {
 		s.speed = 1
 	}
 	if o.utilisation == 0 && o.speed == 0 && s.chance != nil {
 		o.utilisation = 0.7
+	}
+	if o.utilisation > 0 && s.load.Rate == 0 {
+		return nil, fmt.Errorf("%s: its requests come all at once: there is no rate that --utilisation could change", s.name)
 	}
 	if o.utilisation > 0 {
 		_, sum := s.fleet.Capacities(s.load)
@@ -227,6 +267,9 @@ func (s *simulation) scenario(report *simulateReport, name string, f *sim.Fleet,
 		results, err := sim.Compare(p)
 		if err != nil {
 			return err
+		}
+		if len(results) > 0 && results[0].Requests == 0 {
+			return fmt.Errorf("no request comes after --warm-up %s: nothing would be measured", o.warm)
 		}
 		for i := range results {
 			found.runs[i] = append(found.runs[i], results[i])

@@ -175,15 +175,33 @@ func runExperiment(cmd *cobra.Command, o *simulateFlags) error {
 	s := newScreen(cmd.ErrOrStderr())
 	e := experiments.Options{Seeds: o.seeds, JSON: o.asJSON, Short: o.short, Trace: o.trace, Progress: s.progress}
 	var err error
-	if o.fleet != "" {
-		if e.Fleet, err = sim.ReadFleet(o.fleet); err != nil {
-			return err
-		}
-	}
 	if o.trace != "" {
 		if e.Requests, err = readTrace(o.trace, 1, o.until); err != nil {
 			return err
 		}
 	}
+	if o.fleet != "" {
+		if e.Fleet, err = experimentFleet(o.fleet, e.Requests, cmd.ErrOrStderr()); err != nil {
+			return err
+		}
+	}
 	return experiments.Run(name, e, cmd.OutOrStdout())
+}
+
+// experimentFleet is a fleet file, or a gateway's engines as fast as its
+// configuration says for such requests.
+func experimentFleet(path string, requests []sim.Request, notes io.Writer) (*sim.Fleet, error) {
+	f, err := readFleet(path)
+	if err != nil {
+		return nil, err
+	}
+	if f.told != nil && len(requests) == 0 {
+		return nil, usagef("--fleet with a configuration wants --trace: how long its steps take follows from the requests")
+	}
+	load, _, err := f.Mean(&sim.List{Requests: requests})
+	if err != nil {
+		return nil, err
+	}
+	f.complete(load, notes)
+	return f.Fleet, nil
 }

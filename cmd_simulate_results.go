@@ -16,12 +16,23 @@ func (r *simulateReport) results() *report.Results {
 	for i := range r.scenarios {
 		s := &r.scenarios[i]
 		for _, runs := range s.runs {
+			all.Policies = append(all.Policies, policyOf(s.name, runs))
 			for _, run := range runs {
 				all.Runs = append(all.Runs, r.run(s, run))
 			}
 		}
 	}
 	return all
+}
+
+func policyOf(scenario string, runs []*sim.Summary) report.Policy {
+	mean := sim.Average(runs)
+	p := report.Policy{Name: mean.Policy, Scenario: scenario, Requests: mean.Requests, TTFT: report.Spread(mean.TTFT), E2E: report.Spread(mean.E2E)}
+	for _, run := range runs {
+		p.OK += run.OK
+		p.Shed += run.ShedCount
+	}
+	return p
 }
 
 func (r *simulateReport) run(s *simulateScenario, v *sim.Summary) report.Run {

@@ -22,7 +22,30 @@ type Results struct {
 	Commit  string   `json:"commit,omitempty"`
 	Date    string   `json:"date,omitempty"` // of real time; a simulation has none
 	Machine *Machine `json:"machine,omitempty"`
-	Runs    []Run    `json:"runs"`
+	// Policies sums up the runs for who wants no more than a figure; comparisons
+	// and charts are made of Runs alone.
+	Policies []Policy `json:"policies,omitempty"`
+	Runs     []Run    `json:"runs"`
+}
+
+// Policy is all runs of one name in one scenario: counts of all of them, times
+// as means over the seeds.
+type Policy struct {
+	Name     string `json:"name"`
+	Scenario string `json:"scenario"`
+	Requests int    `json:"requests"` // all that arrived, shed ones included
+	OK       int    `json:"ok"`       // whole answers: times are of these, 0 where there is none
+	Shed     int    `json:"shed"`
+	TTFT     Spread `json:"ttft_ms"`
+	E2E      Spread `json:"e2e_ms"`
+}
+
+// Spread is a distribution in a few numbers, in ms.
+type Spread struct {
+	Mean float64 `json:"mean"`
+	P50  float64 `json:"p50"`
+	P95  float64 `json:"p95"`
+	P99  float64 `json:"p99"`
 }
 
 // Machine is where something was measured in real time.
@@ -163,6 +186,9 @@ func Parse(text []byte) (*Results, error) {
 		case errors.As(err, &syntax):
 			return nil, fmt.Errorf("line %d: %w", lineAt(text, syntax.Offset), err)
 		case errors.As(err, &kind):
+			if kind.Field == "" {
+				return nil, fmt.Errorf("line %d: the document is no object (%s): want results as penstock bench and penstock simulate write them", lineAt(text, kind.Offset), kind.Value)
+			}
 			return nil, fmt.Errorf("line %d: %s is a %s: want %s", lineAt(text, kind.Offset), kind.Field, kind.Value, kind.Type)
 		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 			return nil, errors.New("the file ends too early: no whole JSON document")
@@ -179,6 +205,9 @@ func lineAt(text []byte, offset int64) int {
 	return 1 + bytes.Count(text[:min(offset, int64(len(text)))], []byte{'\n'})
 }
 
+// longestName is what fits on a chart, and more.
+const longestName = 200
+
 // check looks that the results can be compared and shown.
 func (r *Results) check() error {
 	if r.Version != Version {
@@ -192,6 +221,8 @@ func (r *Results) check() error {
 		switch {
 		case run.Name == "":
 			return fmt.Errorf("%s.name: missing", where)
+		case len(run.Name) > longestName || len(run.Scenario) > 10*longestName:
+			return fmt.Errorf("%s: want a name of at most %d bytes, and a scenario of %d", where, longestName, 10*longestName)
 		case !(run.Seconds >= 0) || run.Requests < 0 || run.OK < 0 || run.Good < 0 || run.Shed < 0 || run.Errors < 0:
 			return fmt.Errorf("%s: a count or time below 0", where)
 		case run.OK+run.Shed+run.Errors > run.Requests:

@@ -294,7 +294,7 @@ func TestC44_AliasesAreReloaded(t *testing.T) {
 		if err := os.WriteFile(g.file, []byte(step.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		g.reload(false)
+		_, _ = g.reload(false)
 		if a := g.post(c, "/v1/chat/completions", chatBody("p", "x", false)); (a.status == 200) != step.ok {
 			t.Errorf("%d %s", a.status, a.body)
 		}

@@ -18,9 +18,11 @@ func newExplainCommand() *cobra.Command {
 		Use:   "explain REQUEST-ID | --table",
 		Short: "Say why a request went where it went, or why the table is as it is",
 		Long: `Ask a running gateway for the record of one request: where its affinity key came
-from, which engines could have served it, how loaded each was against its bound,
-which was chosen and why, each attempt, and how it ended. REQUEST-ID is the
-x-request-id header of the answer. A gateway keeps the latest requests only.
+from and which slot that is, which engines could have served it, how loaded each was
+against its bound, which was chosen and why, each attempt, and how it ended; and
+which engines a filter left out, by what is known of them now. REQUEST-ID is the
+x-request-id header of the answer, also of a refusal by the gateway once it had
+found the model. A gateway keeps the latest requests only.
 
 With --replay, the decision is made again from the record: the bound of each engine
 that was looked at, from its share, what was in flight and its cap, and which of
@@ -118,11 +120,13 @@ type requestRecord struct {
 	Rule       string         `json:"rule"`
 	Table      uint64         `json:"table"`
 	Planned    *planned       `json:"planned"`
+	Slot       *slotPlace     `json:"slot"`
 	Candidates []candidate    `json:"candidates"`
-	Alternate  string         `json:"alternate"`
+	Excluded   []excluded     `json:"excluded"`
 	Attempts   []attempt      `json:"attempts"`
 	Outcome    string         `json:"outcome"`
 	Status     int            `json:"status"`
+	Code       string         `json:"code"`
 	TTFT       *float64       `json:"ttft_ms"`
 	Total      *float64       `json:"total_ms"`
 	Usage      map[string]any `json:"usage"`
@@ -140,6 +144,21 @@ type candidate struct {
 	Share     *float64 `json:"share"`
 	Component *int64   `json:"component_in_flight"`
 	Cap       *int64   `json:"cap"`
+}
+
+// slotPlace is the slot of the request's key, in the table in use now.
+type slotPlace struct {
+	Index     uint64 `json:"index"`
+	Of        uint64 `json:"of"`
+	Engine    string `json:"engine"`
+	Alternate string `json:"alternate"`
+	Table     uint64 `json:"table"`
+}
+
+// excluded is an engine that a filter leaves out.
+type excluded struct {
+	Engine string `json:"engine"`
+	Why    string `json:"why"`
 }
 
 type planned struct {

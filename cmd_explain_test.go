@@ -14,7 +14,8 @@ const aRecord = `{
     {"engine": "b1", "weight": 0.334, "in_flight": 3, "bound": 6.5, "state": "ready"},
     {"engine": "c1", "weight": 0, "in_flight": 0, "bound": null, "state": "down"}
   ],
-  "alternate": "b1",
+  "slot": {"index": 37, "of": 16384, "engine": "a1", "alternate": "b1", "table": 9},
+  "excluded": [{"engine": "d1", "why": "does not carry the label residency=eu"}],
   "attempts": [{"engine": "b1", "outcome": "ok", "ms": 412.4, "cause": ""}],
   "outcome": "ok", "status": 200, "ttft_ms": 8.25, "total_ms": 12500,
   "usage": {"prompt_tokens": 1200, "completion_tokens": 30, "details": {"x": 1}}, "stream": true, "of_a_later_build": [1]
@@ -30,6 +31,7 @@ model      m, streamed
 class      m+tools
 source     us-east
 key        8f3a01, from opening
+slot       37 of 16384, now of a1, alternate b1 (table 9)
 served by  b1: alternate: a1 was at its bound
 outcome    ok, status 200, first content after 8.2 ms, 12.5 s in all
 usage      completion tokens 30, prompt tokens 1200
@@ -38,6 +40,9 @@ CANDIDATE  WEIGHT  IN FLIGHT  BOUND  STATE  ROLE
 a1         66.6%   12         12     ready  -
 b1         33.4%   3          6.5    ready  served, alternate
 c1         0.0%    0          -      down   -
+
+LEFT OUT  WHY
+d1        does not carry the label residency=eu
 
 ATTEMPT  ENGINE  OUTCOME  TOOK
 1        b1      ok       412 ms
@@ -130,6 +135,41 @@ us      m      a1      75.0%   ###############
 "       "      b1      25.0%   #####
 "       "      c1      0.0%    .
 us      n      a1      100.0%  ####################
+`},
+		{`{"version": 3, "reason": "plan", "policy": "optimal", "certificate": {"objective": 10, "bound": 10, "gap": 0},
+			"weights": [{"source": "us", "class": "m", "engine": "a1", "weight": 0.75}, {"source": "us", "class": "m", "engine": "b1", "weight": 0.25},
+				{"source": "us", "class": "m needs tools", "engine": "b1", "weight": 0.25}, {"source": "us", "class": "m needs tools", "engine": "a1", "weight": 0.75},
+				{"source": "eu", "class": "m", "engine": "a1", "weight": 0.75}, {"source": "eu", "class": "m", "engine": "b1", "weight": 0.25}],
+			"plan": {"leads": true, "rows": [{"source": "us", "class": "m", "why": {"text": ["near."]}}, {"source": "eu", "class": "m", "why": {"text": ["near."]}}, {"source": "us", "class": "m needs tools", "why": {"text": ["near."]}}]},
+			"changes": [{"version": 3, "at": "2026-11-30T12:00:01Z", "reason": "plan", "causes": ["1", "2", "3", "4", "5", "6", "7", "8"],
+				"moves": [{"class": "m", "share": 0.05, "engines": [{"engine": "a1", "from": 1, "to": 0.75}]}, {"class": "m needs tools", "share": 0.05, "engines": [{"engine": "a1", "from": 1, "to": 0.75}]}]}]}`,
+			`table        3
+policy       optimal
+reason       plan
+certificate  gap 0 (objective 10, bound 10)
+
+SOURCE  CLASS          ENGINE  WEIGHT
+eu      m              a1      75.0%  ###############
+"       "              b1      25.0%  #####
+us      m              a1      75.0%  ###############
+"       "              b1      25.0%  #####
+us      m needs tools  as m
+
+m, m needs tools from us
+  near.
+
+m from eu
+  near.
+
+table 3, ` + explainedAt + `, plan
+  because of: 1
+  because of: 2
+  because of: 3
+  because of: 4
+  because of: 5
+  because of: 6
+  and of 2 more; --json lists all
+  5.0% of m, m needs tools moves: a1 100.0% to 75.0%
 `},
 		{`{"version": 9, "reason": "plan", "policy": "optimal", "certificate": {"objective": 10, "bound": 10, "gap": 0, "damping": 0.004},
 			"weights": [{"source": "us", "class": "m", "engine": "a1", "weight": 0.75}, {"source": "us", "class": "m", "engine": "b1", "weight": 0.25}],

@@ -25,6 +25,7 @@ func (r requestRecord) print(w io.Writer) error {
 	facts.add("tenant", join(", ", r.Tenant, r.Priority))
 	facts.add("source", r.Source)
 	facts.add("key", r.keyText())
+	facts.add("slot", r.slotText())
 	facts.add("served by", join(": ", cmp.Or(r.Engine, "no engine"), r.Why))
 	facts.add("rule", ruleText(r.Rule))
 	facts.add("planned", r.plannedText())
@@ -36,7 +37,26 @@ func (r requestRecord) print(w io.Writer) error {
 	if err := r.printCandidates(w); err != nil {
 		return err
 	}
+	if err := r.printExcluded(w); err != nil {
+		return err
+	}
 	return r.printAttempts(w)
+}
+
+// slotText is where the key's conversations go while all is well.
+func (r requestRecord) slotText() string {
+	s := r.Slot
+	if s == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%d of %d, now of %s", s.Index, s.Of, cmp.Or(s.Engine, "no engine"))
+	if s.Alternate != "" {
+		text += ", alternate " + s.Alternate
+	}
+	if s.Table != r.Table {
+		text += fmt.Sprintf(" (table %d)", s.Table)
+	}
+	return text
 }
 
 // ruleText says how engines are picked, where that is not the planned way.
@@ -89,6 +109,7 @@ func (r requestRecord) ended() string {
 	if r.Status != 0 {
 		text += ", status " + strconv.Itoa(r.Status)
 	}
+	text = join(", ", text, r.Code)
 	if r.TTFT != nil {
 		text += ", first content after " + ms(r.TTFT)
 	}
@@ -109,12 +130,31 @@ func (r requestRecord) printCandidates(w io.Writer) error {
 		if c.Engine == r.Engine {
 			roles = append(roles, "served")
 		}
-		if c.Engine == r.Alternate {
+		if r.Slot != nil && c.Engine == r.Slot.Alternate {
 			roles = append(roles, "alternate")
 		}
 		t.row(c.Engine, share(c.Weight), number(c.InFlight), number(c.Bound), c.State, strings.Join(roles, ", "))
 	}
 	return t.print()
+}
+
+// excludedShown is enough to see why; --json has all.
+const excludedShown = 20
+
+func (r requestRecord) printExcluded(w io.Writer) error {
+	if len(r.Excluded) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	t := newTable(w, "LEFT OUT", "WHY")
+	for _, e := range r.Excluded[:min(len(r.Excluded), excludedShown)] {
+		t.row(e.Engine, e.Why)
+	}
+	if err := t.print(); err != nil || len(r.Excluded) <= excludedShown {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "and %d more; --json lists all\n", len(r.Excluded)-excludedShown)
+	return err
 }
 
 func (r requestRecord) printAttempts(w io.Writer) error {

@@ -100,7 +100,7 @@ func (g *gateway) follow(parent context.Context, signals <-chan os.Signal) (ctx 
 			case s := <-signals:
 				switch {
 				case s == syscall.SIGHUP:
-					g.reload(false) // logs and counts what it refuses
+					_, _ = g.reload(false) // logs and counts what it refuses
 				case ending == 0:
 					ending++
 					cancel()

@@ -238,7 +238,7 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	other := t.TempDir()
 	writePair(t, other, 72*time.Hour)
 	g.write(strings.ReplaceAll(string(must(os.ReadFile(g.file))), dir, other))
-	if err := g.reload(false); err != nil {
+	if _, err := g.reload(false); err != nil {
 		t.Fatal(err)
 	}
 	if left := validFor(); certificateOf(t, g) == second || left < 70*time.Hour {

@@ -151,7 +151,7 @@ func TestPlansSeeNetworkAndDemand(t *testing.T) {
 	if err := os.WriteFile(g.file, bytes.Replace(file, []byte("there = 80"), []byte("there = 7"), 1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.reload(false); err != nil {
+	if _, err := g.reload(false); err != nil {
 		t.Fatal(err)
 	}
 	g.await("the round trip of the new file", trips(7, 50))

@@ -14,7 +14,8 @@ import (
 
 // reloads is the configuration in use and the count of changes to it.
 type reloads struct {
-	mu      sync.Mutex // one reload at a time; guards current
+	mu      sync.Mutex   // one reload at a time; guards current
+	started *config.File // what the listeners and the gateway's identity are of
 	current *config.File
 
 	total  *prometheus.CounterVec
@@ -23,7 +24,7 @@ type reloads struct {
 }
 
 func (r *reloads) init(g *gateway, file *config.File) {
-	r.current = file
+	r.started, r.current = file, file
 	r.total = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "penstock_config_reload_total", Help: "Reloads of the configuration file, by result."}, []string{"result"})
 	r.good = prometheus.NewGauge(prometheus.GaugeOpts{Name: "penstock_config_last_reload_successful", Help: "1 if the file was in use after the last reload, else 0."})
 	r.goodAt = prometheus.NewGauge(prometheus.GaugeOpts{Name: "penstock_config_last_reload_success_timestamp_seconds", Help: "When a configuration was last taken into use."})
@@ -41,8 +42,8 @@ const tableWithin = 2 * time.Second
 
 // reload reads the file again and takes it into use as a whole, or not at
 // all: the last good configuration stays. Requests under way keep what they
-// began with.
-func (g *gateway) reload(force bool) error {
+// began with. restart are the keys of which this process keeps the old value.
+func (g *gateway) reload(force bool) (restart []string, err error) {
 	r := &g.reloads
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,9 +54,10 @@ func (g *gateway) reload(force bool) error {
 		r.total.WithLabelValues("rejected").Inc()
 		r.good.Set(0)
 		g.log.Error("reload rejected", "file", g.path, "reason", err.Error())
-		return err
+		return nil, err
 	}
-	for _, key := range r.current.NeedsRestart(next) {
+	restart = r.started.NeedsRestart(next)
+	for _, key := range restart {
 		g.log.Warn("reload: this key needs a restart, the old value stays", "key", key)
 	}
 	if g.certs != nil && next.Listen.TLS() {
@@ -73,7 +75,7 @@ func (g *gateway) reload(force bool) error {
 	r.good.Set(1)
 	r.goodAt.Set(float64(time.Now().Unix()))
 	g.log.Info("reloaded", "file", g.path, "engines", len(set.Engines))
-	return nil
+	return restart, nil
 }
 
 // awaitTable waits, within tableWithin, until requests find the engines of the

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,10 +34,12 @@ type Views struct {
 	Metrics  prometheus.Gatherer
 	Ready    func() bool // whether new requests should come here
 	// Who is the fleet that this gateway is of, for which it may ask another.
-	Who    func(context.Context) fleet.Status
-	Reload func(force bool) error // take the configuration file as it is now
-	Drain  func()                 // begin to shut down
-	Source string                 // the gateway's
+	Who func(context.Context) fleet.Status
+	// Reload takes the configuration file as it is now. It tells the keys that
+	// have changed and need a restart, of which the old values stay.
+	Reload func(force bool) (restart []string, err error)
+	Drain  func() // begin to shut down
+	Source string // the gateway's
 	// Order gives an operator's order to an engine; nil if there is none of that name.
 	Order func(name string, o engine.Order) *engine.Engine
 }
@@ -60,16 +63,22 @@ func Handler(v Views) http.Handler {
 			fault(w, http.StatusNotFound, "no record of this request id: the latest requests only are kept")
 			return
 		}
-		page := recordPage(record, v.Source)
-		page.Planned = planFor(&page, v.Tables.Load(), v.Decision())
+		page, t := recordPage(record, v.Source), v.Tables.Load()
+		page.Planned = planFor(&page, t, v.Decision())
+		page.Slot, page.Excluded = slotOf(record, t), excludedFrom(record.Class, t, v.Fleet.Set().Engines)
 		document(w, http.StatusOK, page)
 	})
 	mux.HandleFunc("POST /-/reload", func(w http.ResponseWriter, r *http.Request) {
-		if err := v.Reload(r.URL.Query().Get("force") == "1"); err != nil {
+		restart, err := v.Reload(r.URL.Query().Get("force") == "1")
+		if err != nil {
 			fault(w, http.StatusUnprocessableEntity, err.Error())
 			return
 		}
-		text(w, http.StatusOK, "reloaded\n")
+		done := "reloaded\n"
+		if len(restart) > 0 {
+			done = "reloaded; these keys need a restart, their old values stay: " + strings.Join(restart, ", ") + "\n"
+		}
+		text(w, http.StatusOK, done)
 	})
 	mux.HandleFunc("POST /-/drain", func(w http.ResponseWriter, _ *http.Request) {
 		v.Drain()
@@ -86,9 +95,26 @@ func Handler(v Views) http.Handler {
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if allow := otherMethods(mux, r); len(allow) > 0 {
+			w.Header().Set("Allow", strings.Join(allow, ", "))
+			fault(w, http.StatusMethodNotAllowed, "want "+strings.Join(allow, " or "))
+			return
+		}
 		fault(w, http.StatusNotFound, "pages: /livez /readyz /metrics /engines /table /fleet /requests/{id}; POST /-/reload /-/drain /engines/{name}/cordon /engines/{name}/uncordon /engines/{name}/drain")
 	})
 	return local(http.NewCrossOriginProtection().Handler(mux))
+}
+
+// otherMethods are those by which the path of a request is a page.
+func otherMethods(mux *http.ServeMux, r *http.Request) (allow []string) {
+	asked := r.Clone(r.Context())
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		asked.Method = method
+		if _, pattern := mux.Handler(asked); pattern != "/" && pattern != "" {
+			allow = append(allow, method)
+		}
+	}
+	return allow
 }
 
 // scraped adds the pages of scrapers and probes.

@@ -130,7 +130,9 @@ type record struct {
 	Rule       string      `json:"rule,omitempty"` // that picked; empty where there was no choice
 	Table      uint64      `json:"table"`
 	Planned    *planned    `json:"planned,omitempty"` // absent where the table has changed since, or another gateway plans
+	Slot       *slot       `json:"slot,omitempty"`    // of its key, in the table in use now; absent without a key or a slot table
 	Candidates []candidate `json:"candidates"`        // those the deciding pick looked at, in order
+	Excluded   []excluded  `json:"excluded"`          // engines that could not have served it
 	Attempts   []attempt   `json:"attempts"`
 	Outcome    string      `json:"outcome"` // empty while it runs
 	Status     int         `json:"status,omitempty"`
@@ -201,7 +203,7 @@ type tokens struct {
 
 func recordPage(r *selector.Record, source string) record {
 	attempts, end := r.Attempts()
-	page := record{ID: r.ID, Time: r.Time, Model: r.Model, Source: source, Class: r.Class, Tenant: r.Tenant, Priority: r.Priority, KeySource: r.KeySource,
+	page := record{ID: r.ID, Time: r.Time, Model: r.Model, Source: source, Class: r.Class.String(), Tenant: r.Tenant, Priority: r.Priority, KeySource: r.KeySource,
 		Candidates: []candidate{}, Attempts: []attempt{}, Stream: r.Stream}
 	if r.Keyed {
 		page.Key = fmt.Sprintf("%016x", r.Key)

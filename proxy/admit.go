@@ -100,10 +100,10 @@ func (x *exchange) resolve(need selector.Need) *apiError {
 		x.alias, x.env.Model = x.env.Model, target
 	}
 	class, refusal := x.h.selector.Resolve(x.env.Model, need, x.arrived)
+	x.class = class
 	if refusal != nil {
 		return errRefused(x.asAsked(refusal))
 	}
-	x.class = class
 	if x.alias != "" {
 		return x.spliceModel()
 	}

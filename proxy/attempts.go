@@ -11,9 +11,7 @@ import (
 // it, and answers the client. The lease is taken with the pick and released
 // here, once, however the attempt ends.
 func (x *exchange) attemptAll() Outcome {
-	x.record = &selector.Record{ID: x.id[0], Time: x.arrived, Model: x.env.Model, Class: x.class.String(), Tenant: x.tenant.name, Priority: x.priority.String(),
-		KeySource: x.source.String(), Key: x.ask.Key, Keyed: x.ask.Keyed, Stream: x.env.Stream}
-	x.h.selector.Records.Add(x.record)
+	x.keepRecord()
 	if x.deadly() {
 		return x.refused(errDeadly())
 	}
@@ -85,6 +83,13 @@ func (x *exchange) attemptAll() Outcome {
 			return outcome
 		}
 	}
+}
+
+// keepRecord begins the decision record.
+func (x *exchange) keepRecord() {
+	x.record = &selector.Record{ID: x.id[0], Time: x.arrived, Model: x.env.Model, Class: x.class.Key(), Tenant: x.tenant.name, Priority: x.priority.String(),
+		KeySource: x.source.String(), Key: x.ask.Key, Keyed: x.ask.Keyed, Stream: x.env.Stream}
+	x.h.selector.Records.Add(x.record)
 }
 
 // choose takes a place on an engine: the one that holds what the request

@@ -257,6 +257,9 @@ func (x *exchange) run() (abort bool) {
 	scanners.Put(x.scanner)
 	x.scanner = nil
 	if fault != nil {
+		if x.class.Model() != "" && fault.code != "rate_limit_exceeded" { // one tenant's flood is not to push out all others
+			x.keepRecord()
+		}
 		outcome = x.refused(fault)
 	} else {
 		x.dog.start(&x.expect, x.expect.start(x.halt, x.set.limits.FirstContent, x.set.limits.Stall), &errContentTimeout)

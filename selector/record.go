@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"penstock/route"
 )
 
 // recordCount bounds the decision records kept: the latest requests.
@@ -47,7 +49,7 @@ type Record struct {
 	ID        string // request id; immutable, as all fields above mu
 	Time      time.Time
 	Model     string
-	Class     string
+	Class     route.ClassKey
 	Tenant    string
 	Priority  string
 	KeySource string

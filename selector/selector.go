@@ -51,7 +51,8 @@ func (c Class) String() string { return c.key.String() }
 func (c Class) Several() bool { return c.pool != nil && len(c.pool.Candidates) > 1 }
 
 // Resolve finds the class of a request. now dates the use of the class.
-// A refusal says why no engine may ever serve it as things are configured.
+// A refusal says why no engine may ever serve it as things are configured; the
+// class then has a key, where its model is known, and nobody to pick.
 func (s *Selector) Resolve(model string, need Need, now time.Time) (Class, *Refusal) {
 	t := s.tables.Load()
 	m, key, class := t.Class(model, need)
@@ -64,7 +65,7 @@ func (s *Selector) Resolve(model string, need Need, now time.Time) (Class, *Refu
 	} else {
 		cands := route.Candidates(m, key)
 		if len(cands) == 0 {
-			return Class{}, c.refuse()
+			return c, c.refuse()
 		}
 		s.metrics.adHoc.Inc()
 		c.pool = route.NewAdHoc(cands, route.ComponentOf(t, cands))

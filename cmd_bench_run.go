@@ -31,6 +31,9 @@ func runBench(cmd *cobra.Command, o *benchFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := writable(o.output); err != nil {
+		return err
+	}
 	plan, err := o.plan()
 	if err != nil {
 		return err

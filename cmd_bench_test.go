@@ -101,6 +101,7 @@ func TestBenchFaults(t *testing.T) {
 		{[]string{"--target", url, "--header", "x"}, 2, "want NAME: VALUE"},
 		{[]string{"--target", "http://127.0.0.1:1"}, 1, "target 127.0.0.1:1: "},
 		{[]string{"--target", url, "--key-file", "/nowhere"}, 1, "/nowhere"},
+		{[]string{"--target", url, "--output", "/nowhere/r.json", "--for", "24h"}, 1, "the result could not be written: open /nowhere/r.json"},
 		{[]string{"--target", url, "--model", "none", "--for", "300ms", "--warm", "0s", "--rounds", "1", "--rate", "50"}, 1, "not one whole answer of"},
 	} {
 		code, _, stderr := penstock(t, append([]string{"bench"}, c.args...)...)

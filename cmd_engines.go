@@ -43,7 +43,12 @@ with its version where it tells, and KNOWN BY what gave it away.`,
 		Example: `  penstock engines
   penstock engines --admin 127.0.0.1:9081
   penstock engines --json | jq -r '.[] | select(.state != "ready") | .name'`,
-		Args: exactly(0, ""),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("unknown command %q; there are %s, each with the name of one ENGINE", args[0], strings.Join(namesOf(cmd.Commands()), ", "))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			body, err := askAdmin(cmd.Context(), admin, "/engines")
 			if errors.Is(err, errNoSuch) {

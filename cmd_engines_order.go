@@ -23,7 +23,7 @@ ones go to other engines, those of its conversations too, which come back with
 it. The order holds over reloads until uncordon; over a restart of the gateway
 only where it has a state_dir.`,
 		Example: "  penstock engines cordon a1",
-	})
+	}, new(time.Duration))
 }
 
 func newUncordonCommand() *cobra.Command {
@@ -31,7 +31,7 @@ func newUncordonCommand() *cobra.Command {
 		Short:   "Take back cordon or drain: the engine's health decides again",
 		Long:    "End an order of cordon or drain. The engine takes traffic again if it is healthy.",
 		Example: "  penstock engines uncordon a1",
-	})
+	}, new(time.Duration))
 }
 
 func newDrainCommand() *cobra.Command {
@@ -44,12 +44,13 @@ Its state is "draining" while requests of this gateway run on it, then
 "drained". Other gateways that send to it have to be told as well.`,
 		Example: `  penstock engines drain a1 --wait 10m && systemctl stop vllm`,
 	}
-	cmd.Flags().DurationVar(&wait, "wait", 0, "wait so long for it to be drained; exit 1 if it is not by then")
-	return orderCommand("drain", cmd)
+	cmd.Flags().Var((*spanFlag)(&wait), "wait", "wait so long for it to be drained; exit 1 if it is not by then")
+	return orderCommand("drain", cmd, &wait)
 }
 
 // orderCommand completes a command with what all three share.
-func orderCommand(order string, cmd *cobra.Command) *cobra.Command {
+// wait is for drain.
+func orderCommand(order string, cmd *cobra.Command, wait *time.Duration) *cobra.Command {
 	var admin string
 	var asJSON bool
 	cmd.Use = order + " ENGINE"
@@ -65,8 +66,8 @@ func orderCommand(order string, cmd *cobra.Command) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if wait, _ := cmd.Flags().GetDuration("wait"); wait > 0 {
-			if body, row, err = awaitDrained(cmd.Context(), admin, row.Name, wait); err != nil {
+		if *wait > 0 {
+			if body, row, err = awaitDrained(cmd.Context(), admin, row.Name, *wait); err != nil {
 				return err
 			}
 		}

@@ -116,6 +116,9 @@ func columnsOf(fields []string) (c fitColumns, isData bool, err error) {
 	default:
 		return c, false, nil
 	}
+	if len(fields) == 1 && strings.ContainsAny(fields[0], ";\t") {
+		return c, false, fmt.Errorf("one column only, %s: want commas between the columns", quotedList(fields))
+	}
 	return c, false, fmt.Errorf("no column %s: want load (or rps, rate) in requests/s and latency (or latency_ms, e2e_ms) in ms; there are %s", missing, quotedList(fields))
 }
 

@@ -152,6 +152,8 @@ func TestFitFaults(t *testing.T) {
 		{"", nil, 1, "no measurements"},
 		{"load,latency\n", nil, 1, "no measurements"},
 		{"1,2\n2,3\n1,3\n", nil, 1, "2 different loads"},
+		{"1,2\n1,3\n", nil, 1, "there is one load only"},
+		{"load;latency\n1;2\n", nil, 1, "want commas between the columns"},
 		{"1,2\n2,3\n3,NaN\n", nil, 1, "in.csv:3:3"},
 		{"1,2\n2,3\n3,4\n", []string{"--output", "a.json"}, 2, "ends in .toml"},
 		{"1,2\n2,3\n3,4\n", []string{"--plot", "a.png"}, 2, "ends in .svg"},

@@ -2,8 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"unicode"
@@ -25,6 +28,27 @@ func printJSON(cmd *cobra.Command, v any) error {
 func printDocument(cmd *cobra.Command, body json.RawMessage) error {
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", strings.TrimSpace(string(body)))
 	return err
+}
+
+// writable tells before a long measurement that its result could not be
+// written. What is there stays as it is.
+func writable(paths ...string) error {
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		_, err := os.Stat(path)
+		fresh := errors.Is(err, fs.ErrNotExist)
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+		if err != nil {
+			return fmt.Errorf("the result could not be written: %w", err)
+		}
+		_ = f.Close() // nothing was written
+		if fresh {
+			_ = os.Remove(path)
+		}
+	}
+	return nil
 }
 
 // table is aligned columns of text that may come from anywhere: what a

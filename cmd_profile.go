@@ -72,6 +72,9 @@ func newProfileCommand() *cobra.Command {
 				}
 				l.key = strings.TrimSpace(string(key))
 			}
+			if err := writable(output, csvPath); err != nil {
+				return err
+			}
 			return runProfile(cmd, &l, length, output, csvPath, asJSON)
 		},
 	}

@@ -96,6 +96,7 @@ func TestProfileFaults(t *testing.T) {
 		{[]string{"--engine", full.URL}, 1, "name one with --model"},
 		{[]string{"--engine", full.URL, "--model", "m"}, 1, "no room"},
 		{[]string{"--engine", gone.URL}, 1, "refused"},
+		{[]string{"--engine", full.URL, "--csv", "/nowhere/a.csv", "--model", "m"}, 1, "the result could not be written: open /nowhere/a.csv"},
 		{[]string{"--engine", full.URL, "--key-file", "/nowhere"}, 1, "no such file"},
 	} {
 		code, stdout, stderr := penstock(t, append([]string{"profile"}, c.args...)...)

@@ -69,6 +69,33 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// Where there is no latency nobody has won, and no figure is made up.
+func TestReportOfNoAnswers(t *testing.T) {
+	run := func(name string, seed uint64, ok int) report.Run {
+		r := report.Run{Name: name, Scenario: "s", Seed: seed, Seconds: 1, Requests: 5, OK: ok, Errors: 5 - ok}
+		if ok > 0 {
+			r.E2E = &report.Histogram{}
+			r.E2E.RecordMS(10)
+		}
+		return r
+	}
+	for want, runs := range map[string][]report.Run{
+		"nobody has a whole answer":       {run("a", 1, 0), run("b", 1, 0)},
+		"b has whole answers, a has none": {run("a", 1, 0), run("b", 1, 1)},
+		"a and b have no seed in common":  {run("a", 1, 1), run("b", 2, 1)},
+		"and b have the same mean":        {run("a", 1, 1), run("b", 1, 1)},
+	} {
+		text, err := json.Marshal(report.Results{Version: report.Version, Tool: "bench", Runs: runs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, stdout, stderr := penstock(t, "report", writeFile(t, "r.json", string(text)))
+		if code != exitDone || !strings.Contains(stdout, want) || strings.Contains(stdout, "NaN") {
+			t.Errorf("want %q: exit %d, %s%s", want, code, stdout, stderr)
+		}
+	}
+}
+
 func TestReportFaults(t *testing.T) {
 	dir := t.TempDir()
 	in, bad := filepath.Join(dir, "r.json"), filepath.Join(dir, "bad.json")
@@ -84,6 +111,7 @@ func TestReportFaults(t *testing.T) {
 		{nil, 2, "want result files"},
 		{[]string{filepath.Join(dir, "none.json")}, 1, "no such file"},
 		{[]string{bad}, 1, bad + ": line 2: version is a number: want string"},
+		{[]string{writeFile(t, "list.json", "[]")}, 1, "the document is no object"},
 		{[]string{in, in}, 1, "two runs of the same"},
 		{[]string{in, "-o", filepath.Join(dir, "none", "r.html")}, 1, "writing the page"},
 	} {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -54,6 +55,8 @@ func newRootCommand(stdout, stderr io.Writer) *cobra.Command {
 			return usagef("want a command: %s", strings.Join(commandNames(cmd), ", "))
 		},
 	}
+	root.Version = readVersion(debug.ReadBuildInfo()).String()
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.AddCommand(newBenchCommand(), newCheckCommand(), newDemoCommand(), newEnginesCommand(), newExplainCommand(), newFitCommand(), newFleetCommand(), newHashKeyCommand(), newProfileCommand(), newReportCommand(), newServeCommand(),

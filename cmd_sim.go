@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -71,6 +72,9 @@ func newSimCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, _, err := net.SplitHostPort(listen); err != nil {
 				return usagef("--listen %q: want HOST:PORT, such as 127.0.0.1:8001", listen)
+			}
+			if len(c.Models) == 0 || slices.Contains(c.Models, "") {
+				return usagef("--model: want the name of a model")
 			}
 			if c.MaxModelLen > c.KVTokens {
 				return usagef("--max-model-len %d does not fit into --kv-tokens %d", c.MaxModelLen, c.KVTokens)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -88,7 +89,7 @@ func runSolve(cmd *cobra.Command, path string, method solve.Method, asJSON bool)
 	result := solver.Solve(p, method)
 	took := time.Since(start)
 	if c := result.Certificate; math.IsNaN(c.Gap) || math.IsInf(c.Objective, 0) || math.IsInf(c.Bound, 0) {
-		return fmt.Errorf("%s: its numbers are too large to compute with: the objective comes to %v, the bound to %v", path, c.Objective, c.Bound)
+		return fmt.Errorf("%s: its numbers are too large to compute with: the objective comes to %v, the bound to %v", nameOfInput(path), c.Objective, c.Bound)
 	}
 	report := newSolveReport(p, result, took)
 	if asJSON {
@@ -108,6 +109,9 @@ func readProblem(stdin io.Reader, path string) (*problem.Problem, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, fmt.Errorf("%s: there is nothing in it; penstock solve --example prints a problem to start from", path)
 	}
 	p, err := problem.Parse(data)
 	if faults, ok := errors.AsType[problem.Faults](err); ok && len(faults) > 1 {

@@ -342,6 +342,9 @@ func TestSolveRefusesBadFiles(t *testing.T) {
 			}
 		})
 	}
+	if code, _, stderr := penstock(t, "solve", "--problem", writeFile(t, "empty.json", " \n")); code != exitFailed || !strings.Contains(stderr, "there is nothing in it") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
 	if code, stdout, stderr := penstock(t, "solve", "--problem", "not/there.json"); code != exitFailed || stdout != "" || !strings.Contains(stderr, "not/there.json") {
 		t.Errorf("exit %d, stdout %q, stderr %q", code, stdout, stderr)
 	}

@@ -64,6 +64,9 @@ func TestWrongUsageIsExit2WithReasonAndHint(t *testing.T) {
 		{"version 2", "want no argument", "penstock version --help"},
 		{"engines --admin 8081", `--admin "8081": want HOST:PORT`, "penstock engines --help"},
 		{"engines --admin a/b:1", "want HOST:PORT", "penstock engines --help"},
+		{"engines juggle", `unknown command "juggle"; there are cordon, drain, uncordon`, "penstock engines --help"},
+		{"engines drain a --wait -5s", "must be a duration like 30ms, not below 0", "penstock engines drain --help"},
+		{"sim --model=", "--model: want the name of a model", "penstock sim --help"},
 		{"explain", "want one REQUEST-ID", "penstock explain --help"},
 		{"explain a b", "want one REQUEST-ID", "penstock explain --help"},
 		{"explain a --table", "want either REQUEST-ID or --table", "penstock explain --help"},
@@ -187,6 +190,9 @@ func TestVersion(t *testing.T) {
 	}
 	if _, plain, _ := penstock(t, "version"); !strings.HasPrefix(plain, "penstock "+v.Version) || strings.Count(plain, "\n") != 1 {
 		t.Errorf("printed %q", plain)
+	}
+	if code, plain, stderr := penstock(t, "--version"); code != exitDone || stderr != "" || !strings.HasPrefix(plain, "penstock "+v.Version) {
+		t.Errorf("--version: exit %d, %q, %q", code, plain, stderr)
 	}
 	built := readVersion(&debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{
 		{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.time", Value: "2026-11-30T12:00:00Z"}, {Key: "vcs.modified", Value: "true"},

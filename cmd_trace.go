@@ -88,6 +88,9 @@ func newTraceCommand() *cobra.Command {
 			return []string{"jsonl", "csv", "gz", "log"}, cobra.ShellCompDirectiveFilterFileExt
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if until < 0 {
+				return usagef("--until %s: want a time from the start, 0 for all", until)
+			}
 			o, err := flags.options(seed)
 			if err != nil {
 				return err

@@ -46,6 +46,9 @@ func Fit(pairs []Measured) (*Fitted, error) {
 		loads[p.Load] = true
 	}
 	if len(loads) < FewestLoads {
+		if len(loads) == 1 {
+			return nil, fmt.Errorf("there is one load only, a fit needs %d different ones", FewestLoads)
+		}
 		return nil, fmt.Errorf("there are %d different loads, a fit needs %d", len(loads), FewestLoads)
 	}
 	pairs = slices.Clone(pairs)

@@ -266,6 +266,9 @@ func (c *Comparison) Sentence() string {
 		return fmt.Sprintf("%s have the same mean end-to-end latency in every seed: nobody is better.", first)
 	}
 	near := v.Pairs[len(v.Same)]
+	if near.N == 0 {
+		return c.unpaired(near)
+	}
 	by := fmt.Sprintf("%s against %s", amount(near), near.Against)
 	switch {
 	case v.Sure:
@@ -276,6 +279,18 @@ func (c *Comparison) Sentence() string {
 		return fmt.Sprintf("%s: the lowest mean end-to-end latency, %s, but not surely so against every other.", first, by)
 	}
 	return fmt.Sprintf("%s: the lowest mean end-to-end latency, %s, which is within chance.", first, by)
+}
+
+// unpaired is the result where no seed has a latency of both.
+func (c *Comparison) unpaired(p Pair) string {
+	m := measures[0]
+	switch none := len(c.values(p.Against, m)) == 0; {
+	case none && len(c.values(p.Name, m)) == 0:
+		return "nobody has a whole answer: there is no latency to compare."
+	case none:
+		return fmt.Sprintf("%s has whole answers, %s has none: there is no latency to compare it with.", p.Name, p.Against)
+	}
+	return fmt.Sprintf("%s and %s have no seed in common in which both have whole answers: nothing can be compared.", p.Name, p.Against)
 }
 
 func wins(first string, same []string) string {

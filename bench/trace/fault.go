@@ -58,8 +58,9 @@ func place(err error, file string, line int) error {
 }
 
 // shown makes a value of a file fit for a message: one line, not too long.
-func shown(s string) string {
-	const most = 40
+func shown(s string) string { return shownUpTo(s, 40) }
+
+func shownUpTo(s string, most int) string {
 	var b strings.Builder
 	for i, r := range s {
 		if i >= most {

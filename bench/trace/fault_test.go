@@ -28,7 +28,7 @@ func TestBadFiles(t *testing.T) {
 		{"binary", "\x00\x01\x02", Options{}, `f:1: no trace format`},
 		{"cut line", moon + `{"timestamp":0,"input_le`, Options{}, "f:2: not JSON: the line ends too early"},
 		{"text after the object", moon + `{"timestamp":0,"input_length":600,"output_length":5} x`, Options{}, "f:2: something follows the JSON object on its line"},
-		{"double name", moon + `{"timestamp":0,"timestamp":1}`, Options{}, "f:2: not JSON: "},
+		{"double name", moon + `{"timestamp":0,"timestamp":1}`, Options{}, `f:2: not JSON: duplicate object member name "timestamp"`},
 		{"missing", moon + "\n" + `{"timestamp":0,"input_length":600}`, Options{}, "f:3: output_length: missing"},
 		{"negative", moon + `{"timestamp":0,"input_length":-600,"output_length":5}`, Options{}, "f:2: input_length = -600: want a whole number, 0 or more"},
 		{"fraction", moon + `{"timestamp":0,"input_length":1.5,"output_length":5}`, Options{}, "f:2: input_length = 1.5: want a whole number, 0 or more"},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -57,7 +58,7 @@ func notJSON(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return &Fault{Reason: "not JSON: the line ends too early"}
 	}
-	return &Fault{Reason: "not JSON: " + shown(err.Error())}
+	return &Fault{Reason: "not JSON: " + shownUpTo(strings.TrimPrefix(err.Error(), "jsontext: "), 160)}
 }
 
 // skip passes over a value.

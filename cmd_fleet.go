@@ -86,7 +86,7 @@ func printFleet(w io.Writer, s *fleetStatus) error {
 	if _, err := fmt.Fprintf(w, "Leader   %s\nEpoch    %d\nVersion  %d, confirmed %s ago\nStore    %s, %s\n\n", leader, s.Epoch, s.Version, age, plainText(s.Driver), plainText(s.Store)); err != nil {
 		return err
 	}
-	t := newTable(w, "GATEWAY", "SOURCE", "AGE", "")
+	t := newTable(w, "GATEWAY", "SOURCE", "AGE", "ROLE")
 	for _, g := range s.Gateways {
 		role := " "
 		if g.Name == s.Leader {

@@ -118,14 +118,15 @@ func (k *Key) SealLease(r LeaseRecord) ([]byte, error) {
 
 // OpenLease reads it.
 func (k *Key) OpenLease(message []byte) (LeaseRecord, Refusal) {
-	h, body, why := k.Open(KindLease, message)
-	if why == Accepted && len(body) != 1 {
-		why = Unreadable
-	}
-	if why != Accepted {
-		return LeaseRecord{}, why
-	}
-	return LeaseRecord{Leader: h.From, Epoch: h.Epoch, Free: body[0] == 1}, Accepted
+	var r LeaseRecord
+	_, why := k.open(KindLease, message, func(h Header, body []byte) Refusal {
+		if len(body) != 1 {
+			return Unreadable
+		}
+		r = LeaseRecord{Leader: h.From, Epoch: h.Epoch, Free: body[0] == 1}
+		return Accepted
+	})
+	return r, why
 }
 
 // SealReport makes a report's message.
@@ -136,15 +137,15 @@ func (k *Key) SealReport(h Header, r *Report) ([]byte, error) {
 
 // OpenReport reads one.
 func (k *Key) OpenReport(message []byte) (Header, *Report, Refusal) {
-	h, body, why := k.Open(KindReport, message)
-	if why != Accepted {
-		return h, nil, why
-	}
-	r, ok := decodeReport(h.From.Name, body)
-	if !ok {
-		return h, nil, Unreadable
-	}
-	return h, r, Accepted
+	var r *Report
+	h, why := k.open(KindReport, message, func(h Header, body []byte) Refusal {
+		if report, ok := decodeReport(h.From.Name, body); ok {
+			r = report
+			return Accepted
+		}
+		return Unreadable
+	})
+	return h, r, why
 }
 
 // SealSnapshot makes a snapshot's message; base is the plan of its Base.
@@ -156,14 +157,13 @@ func (k *Key) SealSnapshot(h Header, s *Snapshot, base *route.Plan) ([]byte, err
 // OpenSnapshot reads one, where have is the plan in use, and g says whether it
 // may come in. With Gap the snapshot is there without its plan.
 func (k *Key) OpenSnapshot(message []byte, g *Gate, have *route.Plan) (Header, *Snapshot, Refusal) {
-	h, body, why := k.Open(KindSnapshot, message)
-	if why != Accepted {
-		return h, nil, why
-	}
-	if why = g.Judge(h.From, h.Epoch, h.Seq); why != Accepted {
-		return h, nil, why
-	}
-	s, why := decodeSnapshot(h, body, have)
+	var s *Snapshot
+	h, why := k.open(KindSnapshot, message, func(h Header, body []byte) (why Refusal) {
+		if why = g.Judge(h.From, h.Epoch, h.Seq); why == Accepted {
+			s, why = decodeSnapshot(h, body, have)
+		}
+		return why
+	})
 	return h, s, why
 }
 
@@ -171,14 +171,16 @@ func (k *Key) OpenSnapshot(message []byte, g *Gate, have *route.Plan) (Header, *
 // It was told before, so that its plan decides whether it is news, not its
 // number.
 func (k *Key) OpenStored(message []byte, g *Gate, have *route.Plan) (Header, *Snapshot, Refusal) {
-	h, body, why := k.Open(KindSnapshot, message)
-	if why != Accepted {
-		return h, nil, why
-	}
-	s, why := decodeSnapshot(h, body, nil)
+	var s *Snapshot
+	h, why := k.open(KindSnapshot, message, func(h Header, body []byte) (why Refusal) {
+		s, why = decodeSnapshot(h, body, nil)
+		return why
+	})
 	switch {
-	case why != Accepted:
+	case why == Gap:
 		return h, nil, Unreadable
+	case why != Accepted:
+		return h, nil, why
 	case s.Plan == nil:
 		return h, nil, Unreadable
 	case h.Epoch < g.Epoch:
@@ -206,17 +208,18 @@ func (k *Key) SealRoll(h Header, all []GatewayStatus) ([]byte, error) {
 
 // OpenRoll reads what SealRoll made.
 func (k *Key) OpenRoll(message []byte) (Header, []GatewayStatus, Refusal) {
-	h, body, why := k.Open(KindRoll, message)
-	if why != Accepted {
-		return h, nil, why
-	}
-	d := &decoder{b: body}
-	all := make([]GatewayStatus, d.count(3))
-	for i := range all {
-		all[i] = GatewayStatus{d.text(), d.text(), time.Duration(min(d.uint(), uint64(time.Hour)))}
-	}
-	if !d.done() {
-		return h, nil, Unreadable
-	}
-	return h, all, Accepted
+	var all []GatewayStatus
+	h, why := k.open(KindRoll, message, func(_ Header, body []byte) Refusal {
+		d := &decoder{b: body}
+		read := make([]GatewayStatus, d.count(3))
+		for i := range read {
+			read[i] = GatewayStatus{d.text(), d.text(), time.Duration(min(d.uint(), uint64(time.Hour)))}
+		}
+		if !d.done() {
+			return Unreadable
+		}
+		all = read
+		return Accepted
+	})
+	return h, all, why
 }

@@ -70,8 +70,8 @@ const (
 	leastMessage = nameAt + 1 + 3*8 + ed25519.SignatureSize
 )
 
-// deflaters and inflaters are kept: to make one takes a megabyte, and a message
-// has a few kilobytes.
+// deflaters, inflaters and bodies are kept: to make one takes up to a megabyte, and
+// a message has a few kilobytes.
 var (
 	deflaters = sync.Pool{New: func() any {
 		z, err := flate.NewWriter(io.Discard, flate.BestSpeed)
@@ -81,7 +81,11 @@ var (
 		return z
 	}}
 	inflaters = sync.Pool{New: func() any { return flate.NewReader(bytes.NewReader(nil)) }}
+	bodies    = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 )
+
+// keptBody is the largest body whose memory is kept.
+const keptBody = 1 << 20
 
 // Seal makes a message.
 func (k *Key) Seal(h Header, body []byte) ([]byte, error) {
@@ -110,9 +114,43 @@ func (k *Key) Seal(h Header, body []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Open reads a message of one kind. Its header is believed only with Accepted;
-// of a message that is refused it says who it claims to be from, if it does.
-func (k *Key) Open(kind Kind, message []byte) (h Header, body []byte, why Refusal) {
+// Open reads the header of a message of one kind. It is believed only with
+// Accepted; of a message that is refused it says who it claims to be from, if it
+// does.
+func (k *Key) Open(kind Kind, message []byte) (Header, Refusal) {
+	h, _, why := k.check(kind, message)
+	return h, why
+}
+
+// open reads a message of one kind; take reads its body, which it does not keep.
+func (k *Key) open(kind Kind, message []byte, take func(h Header, body []byte) Refusal) (Header, Refusal) {
+	h, deflated, why := k.check(kind, message)
+	if why != Accepted {
+		return h, why
+	}
+	z := inflaters.Get().(io.ReadCloser)
+	defer inflaters.Put(z)
+	if err := z.(flate.Resetter).Reset(bytes.NewReader(deflated), nil); err != nil {
+		return h, Unreadable
+	}
+	body := bodies.Get().(*bytes.Buffer)
+	defer func() {
+		if body.Cap() <= keptBody {
+			bodies.Put(body)
+		}
+	}()
+	body.Reset()
+	switch _, err := body.ReadFrom(io.LimitReader(z, maxBody+1)); {
+	case err != nil:
+		return h, Unreadable
+	case body.Len() > maxBody:
+		return h, Oversized
+	}
+	return h, take(h, body.Bytes())
+}
+
+// check finds who a message is from, and whether it is.
+func (k *Key) check(kind Kind, message []byte) (h Header, deflated []byte, why Refusal) {
 	if len(message) > MaxMessage {
 		return h, nil, Oversized
 	}
@@ -137,18 +175,5 @@ func (k *Key) Open(kind Kind, message []byte) (h Header, body []byte, why Refusa
 	case !ed25519.Verify(k.public, signed, signature), h.Kind != kind:
 		return h, nil, Forged
 	}
-	deflated := signed[nameAt+n+3*8:]
-	z := inflaters.Get().(io.ReadCloser)
-	defer inflaters.Put(z)
-	if err := z.(flate.Resetter).Reset(bytes.NewReader(deflated), nil); err != nil {
-		return h, nil, Unreadable
-	}
-	body, err := io.ReadAll(io.LimitReader(z, maxBody+1))
-	switch {
-	case err != nil:
-		return h, nil, Unreadable
-	case len(body) > maxBody:
-		return h, nil, Oversized
-	}
-	return h, body, Accepted
+	return h, signed[nameAt+n+3*8:], Accepted
 }

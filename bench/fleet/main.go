@@ -22,6 +22,7 @@ type options struct {
 	seed     uint64
 	gone     time.Duration
 	gateways int
+	whole    int
 	length   time.Duration
 	json     bool
 }
@@ -77,7 +78,8 @@ func readOptions(name string, args []string, errs io.Writer) (o options, err err
 	flags.SetOutput(errs)
 	flags.BoolVar(&o.json, "json", false, "print one JSON document")
 	if name == "scale" {
-		flags.IntVar(&o.gateways, "gateways", 1000, "members")
+		flags.IntVar(&o.gateways, "gateways", 1000, "gateways")
+		flags.IntVar(&o.whole, "whole", 0, "how many of them read and follow the tables, as they do on machines of their own; 0: all")
 		flags.DurationVar(&o.length, "for", time.Minute, "how long to measure")
 	} else {
 		flags.StringVar(&o.penstock, "penstock", "", "the `binary` to run; without it, it is built")
@@ -90,6 +92,12 @@ func readOptions(name string, args []string, errs io.Writer) (o options, err err
 	}
 	if err := child.Parse(flags, args); err != nil {
 		return o, err
+	}
+	if o.whole == 0 {
+		o.whole = o.gateways
+	}
+	if name == "scale" && (o.whole < 2 || o.whole > o.gateways) {
+		return o, child.Wrong("want two whole members or more, and no more than gateways")
 	}
 	if name != "scale" && o.servers != 1 && o.servers != 3 {
 		return o, child.Wrong("want one server or three")

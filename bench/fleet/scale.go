@@ -14,8 +14,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	natsgo "github.com/nats-io/nats.go"
 
 	"penstock/fleet"
 	"penstock/fleet/nats"
@@ -26,6 +29,7 @@ import (
 // process; each has what a gateway has, but for its control cycle.
 type scaleResult struct {
 	Gateways      int     `json:"gateways"`
+	Whole         int     `json:"whole"` // that read and follow the tables
 	Seconds       float64 `json:"seconds"`
 	SnapshotBytes float64 `json:"snapshot_bytes"` // sent for each plan
 	Plans         int     `json:"plans"`
@@ -40,7 +44,7 @@ type scaleResult struct {
 }
 
 func (r *scaleResult) print(w io.Writer) {
-	fmt.Fprintf(w, "%d gateways on one server for %.0f s; all followed the leader after %.1f s\n", r.Gateways, r.Seconds, r.Elected)
+	fmt.Fprintf(w, "%d gateways on one server for %.0f s, %d of them whole members; those followed the leader after %.1f s\n", r.Gateways, r.Seconds, r.Whole, r.Elected)
 	fmt.Fprintf(w, "%d plans of %.1f KiB (%.1f MB/s out), %.0f reports/s in\n", r.Plans, r.SnapshotBytes/1024, r.SnapshotBytes*float64(r.Gateways)*float64(r.Plans)/r.Seconds/1e6, r.Reports)
 	fmt.Fprintf(w, "from publish to the plan in use: %.0f ms median, %.0f ms p99, %.0f ms at most; %d missed\n", r.P50, r.P99, r.Most, r.Missed)
 	fmt.Fprintf(w, "CPU: server %.2f cores, all gateways together %.2f\n", r.ServerCPU, r.MembersCPU)
@@ -130,6 +134,7 @@ func ownCPU() time.Duration {
 // crowd is the members and what they noted.
 type crowd struct {
 	members []*nats.Member
+	others  atomic.Uint64 // reports of those that are no whole members
 	mu      sync.Mutex
 	sent    map[uint64]time.Time // by version
 	late    []float64            // ms
@@ -148,8 +153,18 @@ func runScale(ctx context.Context, o options, errs io.Writer) (result, error) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop()
-	for i := range o.gateways {
-		m, err := nats.New(nats.Options{Name: fmt.Sprint("gw-", i), Source: fmt.Sprint("s", i%20), Config: fleet.Config{URL: "nats://" + address}, Log: slog.New(slog.DiscardHandler)})
+	for i := o.whole; i < o.gateways; i++ {
+		running.Go(func() {
+			if err := light(ctx, address, i, &c.others); err != nil {
+				fmt.Fprintln(errs, "fleet:", err)
+			}
+		})
+		if i%50 == 0 && !sleep(ctx, 50*time.Millisecond) {
+			return nil, ctx.Err()
+		}
+	}
+	for i := range o.whole {
+		m, err := nats.New(nats.Options{Name: fmt.Sprint("gw-", i), Source: fmt.Sprint("s", i%20), Config: fleet.Config{URL: "nats://" + address, Key: scaleKey}, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			return nil, err
 		}
@@ -170,10 +185,49 @@ func runScale(ctx context.Context, o options, errs io.Writer) (result, error) {
 			return nil, ctx.Err()
 		}
 	}
-	r := &scaleResult{Gateways: o.gateways, Elected: time.Since(begin).Seconds()}
-	fmt.Fprintf(errs, "fleet: %d members follow one leader after %.1f s; measuring for %s\n", o.gateways, r.Elected, o.length)
+	r := &scaleResult{Gateways: o.gateways, Whole: o.whole, Elected: time.Since(begin).Seconds()}
+	fmt.Fprintf(errs, "fleet: %d members follow one leader after %.1f s; measuring for %s\n", o.whole, r.Elected, o.length)
 	c.measure(ctx, o, r, pid)
 	return r, ctx.Err()
+}
+
+// scaleKey is that of the fleet.
+var scaleKey = strings.Repeat("k", 32)
+
+// light is a gateway as the leader and the server see it: it reports like a whole
+// member and gets all tables, but reads none: those of a fleet have machines of
+// their own for that.
+func light(ctx context.Context, address string, i int, sent *atomic.Uint64) error {
+	conn, err := natsgo.Connect("nats://"+address, natsgo.NoEcho(), natsgo.MaxReconnects(-1))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := conn.Subscribe("penstock.table.>", func(*natsgo.Msg) {}); err != nil {
+		return err
+	}
+	dice := rand.New(rand.NewPCG(uint64(i), 1))
+	own, key := reportOf(dice, i), fleet.NewKey(scaleKey)
+	subject := fmt.Sprintf("penstock.demand.%s.%s", own.Source, own.Gateway)
+	for seq := uint64(1); sleep(ctx, time.Duration(900+dice.IntN(200))*time.Millisecond); seq++ {
+		message, err := key.SealReport(fleet.Header{From: fleet.Identity{Name: own.Gateway, Instance: uint64(i)}, Seq: seq}, &fleet.Report{Demand: own})
+		if err != nil {
+			return err
+		}
+		if conn.Publish(subject, message) == nil { // lost ones are missed by the leader
+			sent.Add(1)
+		}
+	}
+	return nil
+}
+
+// reportOf is a report about 20 engines.
+func reportOf(dice *rand.Rand, i int) *route.Demand {
+	own := &route.Demand{Gateway: fmt.Sprint("gw-", i), Source: fmt.Sprint("s", i%20), Replicas: 1, Rows: []route.DemandRow{{Class: route.ClassKey{Model: "m"}, Rate: 10 * dice.Float64(), Prompt: 800, Output: 150}}}
+	for j := range 20 {
+		own.Engines = append(own.Engines, route.Sighting{Engine: engineName(j), RTT: 50 * dice.Float64(), InFlight: 3 * dice.Float64(), Factor: 1, Speed: route.Speed{Step: 10 * dice.Float64(), PerSeq: dice.Float64(), PerToken: 0.1, Slots: 64, Answers: 30}})
+	}
+	return own
 }
 
 // together reports whether one leads and all have a plan of its epoch.
@@ -215,7 +269,7 @@ func (c *crowd) measure(ctx context.Context, o options, r *scaleResult, pid int)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	slices.Sort(c.late)
-	r.Plans, r.Missed = plans, plans*(o.gateways-1)-len(c.late)
+	r.Plans, r.Missed = plans, plans*(o.whole-1)-len(c.late)
 	if k := len(c.late); k > 0 {
 		r.P50, r.P99, r.Most = c.late[k/2], c.late[k*99/100], c.late[k-1]
 	}
@@ -229,6 +283,7 @@ func (c *crowd) bytes() (tables, reports sums) {
 		tables.messages, tables.bytes = tables.messages+s.Tables, tables.bytes+s.TableBytes
 		reports.messages, reports.bytes = reports.messages+s.Reports, reports.bytes+s.ReportBytes
 	}
+	reports.messages += c.others.Load()
 	return tables, reports
 }
 
@@ -237,10 +292,7 @@ func (c *crowd) bytes() (tables, reports sums) {
 // it.
 func (c *crowd) cycle(ctx context.Context, m *nats.Member, i int) {
 	dice := rand.New(rand.NewPCG(uint64(i), 1))
-	own := &route.Demand{Gateway: fmt.Sprint("gw-", i), Source: fmt.Sprint("s", i%20), Replicas: 1, Rows: []route.DemandRow{{Class: route.ClassKey{Model: "m"}, Rate: 10 * dice.Float64(), Prompt: 800, Output: 150}}}
-	for j := range 20 {
-		own.Engines = append(own.Engines, route.Sighting{Engine: engineName(j), RTT: 50 * dice.Float64(), InFlight: 3 * dice.Float64(), Factor: 1, Speed: route.Speed{Step: 10 * dice.Float64(), PerSeq: dice.Float64(), PerToken: 0.1, Slots: 64, Answers: 30}})
-	}
+	own := reportOf(dice, i)
 	for sleep(ctx, time.Duration(900+dice.IntN(200))*time.Millisecond) {
 		m.Tell(own)
 		epoch, leads := m.Leads()

@@ -122,7 +122,7 @@ func (s *store) keepTable(ctx context.Context, h fleet.Header, message []byte) e
 	case err != nil:
 		return s.failed(err)
 	}
-	if was, _, why := s.key.Open(fleet.KindSnapshot, entry.Value()); why == fleet.Accepted && was.Epoch > h.Epoch {
+	if was, why := s.key.Open(fleet.KindSnapshot, entry.Value()); why == fleet.Accepted && was.Epoch > h.Epoch {
 		return nil
 	}
 	_, err = kv.Update(ctx, tableKey, message, entry.Revision())

@@ -73,6 +73,7 @@ func TestPlacesOfAnswersThatNobodyWaitsFor(t *testing.T) {
 
 // Where an engine notices, and where it goes down, no place is kept.
 func TestNoPlaceIsKeptForNothing(t *testing.T) {
+	t.Parallel()
 	t.Run("vllm notices", func(t *testing.T) {
 		t.Parallel()
 		e1 := startPlayed(t, silent)

@@ -40,6 +40,7 @@ func inner(x *enginetest.Exchange) {
 // Clients that ask for an alias see it as the model, everywhere and nowhere
 // else; engines see their own name, and every other byte as it was.
 func TestC28_AliasesOnEveryEndpoint(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, inner)
 	e1.SetModels("internal-7b")
 	g := startGateway(t, noQueue+"[[alias]]\nname = \"public\"\nmodel = \"internal-7b\"\n"+engineTOML("e1", e1.URL(), `dialect = "openai"`), "e1")
@@ -79,6 +80,7 @@ func TestC28_AliasesOnEveryEndpoint(t *testing.T) {
 
 // An alias splices one value; the rest keeps its spelling, whatever it is.
 func TestC54_AliasesChangeOneValue(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, good)
 	g := startGateway(t, publicTOML+"[[alias]]\nname = \"p\"\nmodel = \"m\"\n"+engineTOML("e1", e1.URL(), `dialect = "openai"`), "e1")
 	rest := `"x":{"model":"p"},  "seed": 9007199254740993,"t":1.0,"e":1e400,"z":-0,"chat_template_kwargs":{"a":[]},"s":"<&\u00e9\/\ud83d\ude00 p" ,"messages":[{"role":"user","content":"model p"}]`
@@ -110,6 +112,7 @@ func TestC54_AliasesChangeOneValue(t *testing.T) {
 // A name that is longer than the model's makes the body grow, over all sizes
 // of the buffers that hold it.
 func TestC32_SplicedBodiesKeepTheirLength(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("long-name-", 40)
 	e1 := startPlayed(t, good)
 	e1.SetModels(long)
@@ -180,6 +183,7 @@ func TestC28_ErrorsNameTheAlias(t *testing.T) {
 // The list has the alias beside its model, with the model's fields, while the
 // model is served; and each can be asked for by itself.
 func TestC27_AliasesAreListed(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, good)
 	e1.SetPage("/v1/models", enginetest.Page{ContentType: "application/json", Body: `{"object":"list","data":[{"id":"m","object":"model","created":7,"max_model_len":4096,"root":"/models/m"},{"id":"hidden","object":"model"}]}`})
 	g := startGateway(t, publicTOML+"[[alias]]\nname = \"absent\"\nmodel = \"x\"\n[[alias]]\nname = \"hidden\"\nmodel = \"m\"\n"+engineTOML("e1", e1.URL(), `dialect = "openai"`), "e1")
@@ -201,6 +205,7 @@ func TestC27_AliasesAreListed(t *testing.T) {
 
 // An alias and its model are one conversation.
 func TestC16_AliasesShareAffinity(t *testing.T) {
+	t.Parallel()
 	engines := startScripts(t, 4, playAnswer)
 	g := startGateway(t, publicTOML+fleetTOML(engines), nths(4)...)
 	c := client(t)
@@ -224,6 +229,7 @@ func TestC16_AliasesShareAffinity(t *testing.T) {
 
 // Renaming delays no event, and large answers are renamed as they pass.
 func TestC28_RenamedAnswersComeAsTheyAreMade(t *testing.T) {
+	t.Parallel()
 	next := make(chan bool)
 	big := `{"object":"list","data":"` + strings.Repeat("x", 12<<20) + `","model":"m","usage":{"prompt_tokens":1}}`
 	e1 := startPlayed(t, func(x *enginetest.Exchange) {
@@ -264,6 +270,7 @@ func TestC28_RenamedAnswersComeAsTheyAreMade(t *testing.T) {
 
 // What was asked for under an alias keeps it when it is looked at again.
 func TestBoundAnswersKeepTheirAlias(t *testing.T) {
+	t.Parallel()
 	g, _ := startKeepers(t, 2, publicTOML)
 	c := over1(t)
 	a := g.post(c, "/v1/responses", `{"model":"a/public \"name\"","input":"x"}`)
@@ -282,6 +289,7 @@ func TestBoundAnswersKeepTheirAlias(t *testing.T) {
 
 // Aliases come and go with a reload, for requests that come after it.
 func TestC44_AliasesAreReloaded(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, good)
 	engine := anyPorts + engineTOML("e1", e1.URL(), `dialect = "openai"`)
 	g := startGateway(t, engine, "e1")

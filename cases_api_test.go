@@ -159,6 +159,7 @@ func playCalls(x *enginetest.Exchange) {
 
 // Every endpoint is routed by its model and handed on byte for byte, answers too.
 func TestC36_EveryEndpointIsRoutedByItsModel(t *testing.T) {
+	t.Parallel()
 	e1, e2 := startPlayed(t, playCalls), startPlayed(t, playCalls)
 	e1.SetModels("m")
 	e2.SetModels("org/n:1 x")
@@ -205,6 +206,7 @@ func TestC36_EveryEndpointIsRoutedByItsModel(t *testing.T) {
 
 // What an engine counts is counted, in each API's words, streamed or not.
 func TestC51_UsageOfEachAPI(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, playCalls)
 	g := startAny(t, "", e1)
 	for _, call := range generating {
@@ -228,6 +230,7 @@ func TestC51_UsageOfEachAPI(t *testing.T) {
 // Cut anywhere, ended by an error of the engine, or silent: in every API the
 // client sees what came, then an error that its SDK raises, then an unclean end.
 func TestC02_BrokenStreamsOfEachAPI(t *testing.T) {
+	t.Parallel()
 	ends := map[string]func(x *enginetest.Exchange){
 		"reset":     func(x *enginetest.Exchange) { x.Reset() },
 		"closed":    func(x *enginetest.Exchange) { x.Close() },
@@ -318,6 +321,7 @@ func wantStreamError(t *testing.T, path, event string) {
 
 // An error before any content is an HTTP error, in the shape of the API.
 func TestC05_ErrorAsFirstEventOfEachAPI(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, good)
 	g := startAny(t, "", e1)
 	for _, status := range []int{400, 500} {
@@ -360,6 +364,7 @@ func wantAnthropicError(t *testing.T, a answered) {
 }
 
 func TestErrorsUnderMessagesAreAnthropics(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, good)
 	g := startAny(t, `body = "1KiB"`, e1)
 	c := over1(t)
@@ -395,6 +400,7 @@ func TestErrorsUnderMessagesAreAnthropics(t *testing.T) {
 // llama.cpp answers a missing member under /v1/messages with a 500: the
 // client's mistake, and told so as the engine put it.
 func TestMissingMembersUnderMessagesAreTheClients(t *testing.T) {
+	t.Parallel()
 	body := `{"error":{"code":500,"message":"'messages' is required","type":"server_error"}}`
 	e1 := startPlayed(t, func(x *enginetest.Exchange) { x.Respond(500, "application/json", body) })
 	g := startAny(t, "", e1)
@@ -411,6 +417,7 @@ func TestMissingMembersUnderMessagesAreTheClients(t *testing.T) {
 // A whole answer that says that it failed is the API's own: the client gets it,
 // and the engine is charged with it. So is a stream that ends so.
 func TestResponsesThatFailed(t *testing.T) {
+	t.Parallel()
 	failed := `{"id":"resp_1","object":"response","status":"failed","model":"m","output":[],"error":{"code":"server_error","message":"The model broke."}}`
 	stream := append(slices.Clone(responsesEvents[:4]), events(`response.failed {"type":"response.failed","sequence_number":4,"response":`+failed+`}`)...)
 	e1 := startPlayed(t, func(x *enginetest.Exchange) {
@@ -439,6 +446,7 @@ func TestResponsesThatFailed(t *testing.T) {
 // A ping keeps a connection, not a stalled stream: neither Anthropic's nor
 // OpenAI's buys an engine time.
 func TestPingsAreNoProgress(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, func(x *enginetest.Exchange) {
 		x.StartStream()
 		pieces, ping := messagesEvents[:3], events(`ping {"type":"ping"}`)[0]

@@ -165,6 +165,7 @@ func idOf(t testing.TB, a answered) string {
 
 // What an engine made is asked of that engine, whatever is asked, and goes on there.
 func TestBoundRequestsGoToTheEngineThatHoldsTheID(t *testing.T) {
+	t.Parallel()
 	g, keepers := startKeepers(t, 4)
 	used := map[string]bool{}
 	bothProtocols(t, func(t *testing.T, c *http.Client) {
@@ -214,6 +215,7 @@ func TestBoundRequestsGoToTheEngineThatHoldsTheID(t *testing.T) {
 }
 
 func TestBoundConversationsChatsAndSessions(t *testing.T) {
+	t.Parallel()
 	g, _ := startKeepers(t, 4)
 	c := over1(t)
 	for range 8 {
@@ -262,6 +264,7 @@ func TestBoundConversationsChatsAndSessions(t *testing.T) {
 // request that generates. An id that none has is a 404, and reaches no engine
 // but by that question.
 func TestBoundIDsAreLookedForOnAMiss(t *testing.T) {
+	t.Parallel()
 	g, keepers := startKeepers(t, 3)
 	c := over1(t)
 	id := keepers[1].make("resp", "/v1/responses/")
@@ -316,6 +319,7 @@ func TestBoundIDsAreLookedForOnAMiss(t *testing.T) {
 // While an engine that may hold it does not answer, nobody can say that the
 // id is unknown.
 func TestBoundIDsAndEnginesThatDoNotAnswer(t *testing.T) {
+	t.Parallel()
 	g, keepers := startKeepers(t, 2)
 	c := over1(t)
 	keepers[0].SetPlay(func(x *enginetest.Exchange) { x.Respond(500, "application/json", `{}`) })
@@ -349,6 +353,7 @@ func TestBoundIDsAndEnginesThatDoNotAnswer(t *testing.T) {
 
 // Bound or not, a filter holds: what was made abroad is not asked for there.
 func TestC58_ResidencyHoldsForBoundRequests(t *testing.T) {
+	t.Parallel()
 	g, keepers := startKeepers(t, 2)
 	c := over1(t)
 	a := g.post(c, "/v1/responses", `{"model":"m","input":"a"}`, "x-penstock-require", "residency=r1")
@@ -372,6 +377,7 @@ func TestC58_ResidencyHoldsForBoundRequests(t *testing.T) {
 
 // A full engine takes no more work, but still hears that it should stop.
 func TestBoundRequestsAndFullEngines(t *testing.T) {
+	t.Parallel()
 	k := startKeeper(t, "a")
 	g := startGateway(t, noQueue+engineTOML("e1", k.URL(), `dialect = "openai"`, "max_in_flight = 1"), "e1")
 	c := over1(t)
@@ -401,6 +407,7 @@ func TestBoundRequestsAndFullEngines(t *testing.T) {
 // An engine that an operator keeps new work from still shows, cancels and
 // deletes what it holds; it goes on from nothing.
 func TestBoundRequestsAndCordonedEngines(t *testing.T) {
+	t.Parallel()
 	g, keepers := startKeepers(t, 2)
 	c := over1(t)
 	a := g.post(c, "/v1/responses", `{"model":"m","input":"a"}`)
@@ -425,6 +432,7 @@ func TestBoundRequestsAndCordonedEngines(t *testing.T) {
 // One tenant's ids are nobody else's: they are a 404, as those that are
 // nowhere, and no engine is asked. An id that is not known is a 404 at once.
 func TestBoundIDsBelongToTheirTenant(t *testing.T) {
+	t.Parallel()
 	g, keepers := startKeepers(t, 2, tenantTOML("a", keyOf("a")), tenantTOML("b", keyOf("b")), tenantTOML("r", keyOf("r"), `require = { residency = "r0" }`))
 	c := over1(t)
 	id := idOf(t, g.post(c, "/v1/responses", `{"model":"m","input":"x"}`, append(as("a"), "x-penstock-require", "residency=r1")...))
@@ -465,6 +473,7 @@ func TestBoundIDsBelongToTheirTenant(t *testing.T) {
 // An id is known from the moment the engine tells it, and by the engine that
 // answered in the end.
 func TestBoundIDsAreKnownWhileTheStreamRuns(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	var once sync.Once
 	e1 := startScript(t, func(x *enginetest.Exchange) {

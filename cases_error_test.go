@@ -39,6 +39,7 @@ const htmlPage = "<html><head><title>502 Bad Gateway</title></head><body>nginx a
 // What engines send instead of an answer. Nothing of it reaches a client
 // under a 200, whether it asked for a stream or not, and no engine is asked twice.
 func TestC35_AnswersThatAreNone(t *testing.T) {
+	t.Parallel()
 	head := func(line string, headers ...string) string {
 		return "HTTP/1.1 " + line + "\r\n" + strings.Join(append(headers, "", ""), "\r\n")
 	}
@@ -137,6 +138,7 @@ func TestC35_AnswersThatAreNone(t *testing.T) {
 // The engine stops (refused), then comes to nothing at all: every answer is
 // the gateway's own.
 func TestC35_EngineStopped(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, good)
 	g := startCase(t, "", e1)
 	e1.Close()
@@ -156,6 +158,7 @@ func TestC35_EngineStopped(t *testing.T) {
 // An unasked encoding of an error is not passed on either: the client could
 // not read it.
 func TestEncodedErrorsAreReplaced(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, func(x *enginetest.Exchange) {
 		x.Write("HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x08\x00")
 	})
@@ -170,6 +173,7 @@ func TestEncodedErrorsAreReplaced(t *testing.T) {
 // An engine that takes requests and never answers: 504 in the time for first
 // content, its connection closed; the other engine is not slowed.
 func TestC40_EnginesThatNeverAnswer(t *testing.T) {
+	t.Parallel()
 	for name, play := range map[string]enginetest.Play{
 		"no header": silent,
 		"header":    func(x *enginetest.Exchange) { x.StartStream(); x.Hang() },
@@ -241,6 +245,7 @@ func TestC40_EnginesThatNeverAnswer(t *testing.T) {
 
 // After a comment the 200 is out: what fails then is an error event.
 func TestC40_SilenceAfterAComment(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, func(x *enginetest.Exchange) { x.StartStream(); x.Chunk(": PING\n\n"); x.Hang() })
 	g := startCase(t, `first_content = "300ms"`, e1)
 	bothProtocols(t, func(t *testing.T, c *http.Client) {
@@ -255,6 +260,7 @@ func TestC40_SilenceAfterAComment(t *testing.T) {
 // A raw answer that breaks after its header is out ends uncleanly; an
 // HTTP/1.0 client has no other sign, and no clean end either.
 func TestBrokenRawAnswers(t *testing.T) {
+	t.Parallel()
 	for name, play := range map[string]enginetest.Play{
 		"Content-Length not reached": func(x *enginetest.Exchange) {
 			x.Write("HTTP/1.1 200 OK\r\nContent-Type: audio/mpeg\r\nContent-Length: 900\r\n\r\nabc")
@@ -292,6 +298,7 @@ func TestBrokenRawAnswers(t *testing.T) {
 
 // A large JSON answer is relayed as it comes; cut short, it ends uncleanly.
 func TestLargeJSONAnswers(t *testing.T) {
+	t.Parallel()
 	answer := `{"id":"e","object":"list","model":"m","data":"` + strings.Repeat("x", 12<<20) + `"}`
 	e1 := startPlayed(t, func(x *enginetest.Exchange) {
 		x.Write(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(answer)))
@@ -315,6 +322,7 @@ func TestLargeJSONAnswers(t *testing.T) {
 }
 
 func TestC34_MalformedRequests(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, good)
 	g := startCase(t, "", e1)
 	for _, body := range []string{
@@ -359,6 +367,7 @@ var controlRoutes = []string{
 }
 
 func TestC36_PathsAndMethods(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, good)
 	g := startCase(t, "", e1)
 	bothProtocols(t, func(t *testing.T, c *http.Client) {
@@ -415,6 +424,7 @@ func TestC36_PathsAndMethods(t *testing.T) {
 
 // The place is held until the stream has ended, not until its header was sent.
 func TestC37_StreamsHoldTheirPlace(t *testing.T) {
+	t.Parallel()
 	end := make(chan bool)
 	e1 := startPlayed(t, func(x *enginetest.Exchange) {
 		x.StartStream()

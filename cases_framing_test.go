@@ -15,6 +15,7 @@ import (
 // Each piece is sent only when the client has the one before: a gateway that
 // holds a piece back, or merges two, never gets the next.
 func TestC01_EventsAreFlushedAtOnce(t *testing.T) {
+	t.Parallel()
 	noise := make([]byte, 40)
 	rand.NewChaCha8([32]byte{1}).Read(noise)
 	for _, kind := range []struct{ name, contentType, piece string }{
@@ -70,6 +71,7 @@ func TestC01_EventsAreFlushedAtOnce(t *testing.T) {
 }
 
 func TestC03_FramingIsKeptAndCommentsAreNotHeld(t *testing.T) {
+	t.Parallel()
 	crlf := strings.ReplaceAll(token("crlf"), "\n", "\r\n")
 	wide := token("né")
 	at := strings.Index(wide, "é") + 1
@@ -124,6 +126,7 @@ func TestC03_FramingIsKeptAndCommentsAreNotHeld(t *testing.T) {
 }
 
 func TestC04_EventsOfManyMegabytes(t *testing.T) {
+	t.Parallel()
 	want := token("small") + token(strings.Repeat("x", 8<<20)) + usageEvent(4, 9) + finishEvent + doneEvent
 	e1 := startPlayed(t, streams(token("small"), want[len(token("small")):]))
 	g := startCase(t, "", e1)
@@ -138,6 +141,7 @@ func TestC04_EventsOfManyMegabytes(t *testing.T) {
 
 // How a stream is framed changes nothing: its proper end is in the events.
 func TestStreamFramings(t *testing.T) {
+	t.Parallel()
 	whole := token("a") + finishEvent + doneEvent
 	head := "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 	for _, c := range []struct {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -158,8 +159,10 @@ func TestSlowEngineGetsLess(t *testing.T) {
 			t.Parallel()
 			e3 := startPlayed(t, delayed(500*time.Millisecond))
 			g := startCase(t, "", startPlayed(t, delayed(fast)), startPlayed(t, delayed(fast)), e3)
-			if n := failed(steadily(g, 30, 22*time.Second, true)); n > 0 {
-				t.Errorf("%d failed", n)
+			all := steadily(g, 30, 22*time.Second, true)
+			if n := failed(all); n > 0 {
+				i := slices.IndexFunc(all, func(a answered) bool { return !a.looksComplete() })
+				t.Errorf("%d failed, the first: %s", n, all[i].notWhole())
 			}
 			least := min(g.metric(`penstock_penalty{engine="e1"}`), g.metric(`penstock_penalty{engine="e2"}`))
 			switch slow := g.metric(`penstock_penalty{engine="e3"}`); {
@@ -273,6 +276,7 @@ func TestWhoHasTriedAnEngineHoldsNobodyUp(t *testing.T) {
 // and requests fail at once where it is spent; one of three costs nobody an
 // answer.
 func TestC08_RetriesHaveABudget(t *testing.T) {
+	t.Parallel()
 	const rate, length = 50, 5 * time.Second
 	slowly := func(play enginetest.Play) enginetest.Play {
 		return func(x *enginetest.Exchange) {
@@ -374,6 +378,7 @@ func TestC14_TrialsAreFewAndTheGateways(t *testing.T) {
 // none of them costs a client the answer for long. There is no way to run
 // without a breaker; its penalty comes before that opens.
 func TestC65_FailingFastAttractsNothing(t *testing.T) {
+	t.Parallel()
 	for name, fails := range map[string]enginetest.Play{
 		"500":   func(x *enginetest.Exchange) { x.Respond(500, "application/json", `{"error":{"message":"no"}}`) },
 		"empty": func(x *enginetest.Exchange) { x.Respond(200, "application/json", "") },

@@ -93,6 +93,7 @@ func sse(w http.ResponseWriter, events ...string) {
 // C54, C02 and C41 with an engine behind TLS: bodies as they came, whole
 // answers, broken ones that show, and an end for the engine when the client leaves.
 func TestHTTPSEngines(t *testing.T) {
+	t.Parallel()
 	bothSecure(t, func(t *testing.T, protocols ...string) {
 		var mu sync.Mutex
 		proto := ""

@@ -37,6 +37,7 @@ func TestModelOfNativeRoutes(t *testing.T) {
 
 // /version and /load are the gateway's own, whatever engines say there.
 func TestPagesOfTheGateway(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	e1 := startScript(t, playUntil(release))
 	g := startAny(t, "", e1)
@@ -61,6 +62,7 @@ func TestPagesOfTheGateway(t *testing.T) {
 // Transcriptions come as JSON, as text in several formats, as events, and of
 // silence as nothing; a page in their place is none.
 func TestTranscriptions(t *testing.T) {
+	t.Parallel()
 	transcript := events(`{"type":"transcript.text.delta","delta":"hello"}`, `{"type":"transcript.text.done","text":"hello"}`)
 	e1 := startPlayed(t, good)
 	g := startAny(t, "", e1)

@@ -35,6 +35,7 @@ func slotsOf(slots int64, service time.Duration, status int, served *atomic.Int6
 // and when it is over the next request is served at once. The retries of one
 // request do not multiply: attempts are what the engines counted.
 func TestOverloadOfEnginesThatSayFull(t *testing.T) {
+	t.Parallel()
 	for _, status := range []int{503, 429} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
@@ -148,6 +149,7 @@ func TestRefusedAsFullIsBackAtTheHead(t *testing.T) {
 // What the table plans to refuse of each priority is refused, whole
 // conversations at a time, with words that SDKs act on.
 func TestPlannedShed(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, good)
 	g := startCase(t, "[routing]\nperiod = \"60s\"\n", e1)
 	cl := over1(t)
@@ -204,6 +206,7 @@ func TestPlannedShed(t *testing.T) {
 
 // An SDK that has tried twice already is told not to come again.
 func TestShedAnswersSDKs(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, func(x *enginetest.Exchange) { x.Hang() })
 	g := startGateway(t, noQueue+engineTOML("e1", e1.URL(), `dialect = "vllm"`, "max_in_flight = 1"), "e1")
 	cl := over1(t)

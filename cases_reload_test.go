@@ -339,10 +339,7 @@ func (p *process) awaitServing(c *http.Client) {
 // TestC46 runs the binary: it is the only test of the signals' whole way.
 func TestC46_ServeEndsCleanly(t *testing.T) {
 	t.Parallel()
-	binary := filepath.Join(t.TempDir(), "penstock")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	binary := builtBinary(t)
 	for name, test := range map[string]func(*testing.T, string){
 		"SIGTERM drains":          serveDrains,
 		"second SIGTERM ends now": serveEndsNow,
@@ -361,7 +358,7 @@ func TestC46_ServeEndsCleanly(t *testing.T) {
 func serveDrains(t *testing.T, binary string) {
 	release := make(chan struct{})
 	e := startScript(t, playHeld(release))
-	p := startProcess(t, binary, engineTOML("e1", e.URL()))
+	p := startProcess(t, binary, "[limits]\nstall = \"10m\"\n"+engineTOML("e1", e.URL())) // the streams are held for as long as this takes
 	c := client(t)
 	p.awaitServing(c)
 	wait := p.streams(c, []*enginetest.Script{e}, 3)

@@ -84,6 +84,7 @@ func modelOf(body string) string {
 // Every request that clients are known to send is served on its path, and
 // reaches the engine as it was sent.
 func TestC54_EveryShapeOfRequestPassesUnchanged(t *testing.T) {
+	t.Parallel()
 	shapes := shapesOf(t, "requests.jsonl")
 	if len(shapes) != 44 {
 		t.Fatalf("%d shapes", len(shapes))
@@ -135,6 +136,7 @@ func TestC54_EveryShapeOfRequestPassesUnchanged(t *testing.T) {
 // is a 400 in the shape of the API and reaches no engine, what can reaches it
 // as it is.
 func TestC34_EveryAwkwardBodyOnEveryEndpoint(t *testing.T) {
+	t.Parallel()
 	shapes := shapesOf(t, "edge_bodies.jsonl")
 	if len(shapes) != 26 {
 		t.Fatalf("%d bodies", len(shapes))

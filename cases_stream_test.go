@@ -14,6 +14,7 @@ import (
 // How streams end after their content began. What is not whole ends with one
 // error event and uncleanly, on both protocols; nothing is repeated.
 func TestC02_BrokenStreamsAreVisible(t *testing.T) {
+	t.Parallel()
 	cut := token("never whole")[:40]
 	chunks := func(pieces ...string) enginetest.Play {
 		return func(x *enginetest.Exchange) {
@@ -92,6 +93,7 @@ func TestC02_BrokenStreamsAreVisible(t *testing.T) {
 // The same on the wire: exactly the engine's events, an error event, and no
 // final chunk. On h2 the end is RST_STREAM.
 func TestC02_UncleanEndOnTheWire(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, func(x *enginetest.Exchange) { x.StartStream(); x.Chunk(token("a")); x.Reset() })
 	g := startCase(t, "", e1)
 	w := dialWire(t, g)
@@ -122,6 +124,7 @@ func wantTokens(g *running, prompt, completion int) {
 // An error object as the first event becomes the status that it names; it is
 // no success, has no time to first content, and is not repeated.
 func TestC05_ErrorAsFirstEvent(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, event, code, param string
 		status                   int
@@ -171,6 +174,7 @@ func TestC05_ErrorAsFirstEvent(t *testing.T) {
 
 // After a comment has committed the 200, the engine's error is an event.
 func TestC05_ErrorAfterAComment(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, streams(": PING\n\n", `data: {"error":{"message":"max_tokens is too large","type":"BadRequestError","param":"max_tokens","code":400}}`+"\n\n", doneEvent))
 	g := startCase(t, "", e1)
 	a := g.post(over1(t), "/v1/chat/completions", chatBody("m", "hi", true))
@@ -185,6 +189,7 @@ func TestC05_ErrorAfterAComment(t *testing.T) {
 
 // An engine's text cannot end an event or begin another (security row 14).
 func TestErrorTextCannotInjectEvents(t *testing.T) {
+	t.Parallel()
 	const evil = `oops\n\ndata: [DONE]\r\rdata: {\"choices\":[]}\u2028`
 	object := `{"error":{"message":"` + evil + `","type":"BadRequestError","param":"a\n\nb","code":"c\n\ndata: [DONE]"}}`
 	for name, before := range map[string]string{"after a comment": ": PING\n\n", "after content": token("a"), "first": ""} {
@@ -209,6 +214,7 @@ func TestErrorTextCannotInjectEvents(t *testing.T) {
 
 // No limit ends a stream that is still producing, however old it is.
 func TestC39_OldStreamsAreNotCut(t *testing.T) {
+	t.Parallel()
 	const events = 30
 	e1 := startPlayed(t, func(x *enginetest.Exchange) {
 		x.StartStream()
@@ -233,6 +239,7 @@ func TestC39_OldStreamsAreNotCut(t *testing.T) {
 // The write limit is about a write that does not move, not about the time
 // since the last one.
 func TestC39_PausesLongerThanTheWriteLimit(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, func(x *enginetest.Exchange) {
 		if !strings.Contains(string(x.Body), `"stream":true`) {
 			x.Respond(200, "application/json", wholeAnswer)
@@ -279,6 +286,7 @@ func TestC39_PausesLongerThanTheWriteLimit(t *testing.T) {
 
 // The usage event may be cut anywhere, and [DONE] come with it, after it, or not at all.
 func TestC51_UsageIsCountedHoweverItIsCut(t *testing.T) {
+	t.Parallel()
 	usage := usageEvent(13, 21)
 	type cut struct {
 		at   int
@@ -324,6 +332,7 @@ func TestC51_UsageIsCountedHoweverItIsCut(t *testing.T) {
 }
 
 func TestC52_TimeToFirstTokenIsThatOfContent(t *testing.T) {
+	t.Parallel()
 	const wait = 250 * time.Millisecond
 	chunk := func(delta string) string {
 		return `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":` + delta + `,"finish_reason":null}]}` + "\n\n"
@@ -365,6 +374,7 @@ func TestC52_TimeToFirstTokenIsThatOfContent(t *testing.T) {
 
 // Comments are no progress: an engine that only pings has stalled.
 func TestSilentStreamsEndAsStalled(t *testing.T) {
+	t.Parallel()
 	for name, tick := range map[string]string{"silent": "", "comments": ": PING\n\n", "blank lines": "\n"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -396,6 +406,7 @@ func TestSilentStreamsEndAsStalled(t *testing.T) {
 
 // What an engine sends after [DONE] buys it no time.
 func TestStreamsEndAfterDone(t *testing.T) {
+	t.Parallel()
 	e1 := startPlayed(t, func(x *enginetest.Exchange) {
 		x.StartStream()
 		for x.Chunk(token("a") + finishEvent + doneEvent); x.Pause(50 * time.Millisecond); x.Chunk(": PING\n\n") {
@@ -412,6 +423,7 @@ func TestStreamsEndAfterDone(t *testing.T) {
 
 // The same rules for text completions, and for answers with several choices.
 func TestC02_OtherKindsOfStreams(t *testing.T) {
+	t.Parallel()
 	text := func(index int, text, finish string) string {
 		return fmt.Sprintf(`data: {"id":"cmpl-1","object":"text_completion","created":1,"model":"m","choices":[{"index":%d,"text":%q,"finish_reason":%s}]}`+"\n\n", index, text, finish)
 	}

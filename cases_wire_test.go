@@ -18,7 +18,7 @@ import (
 // that see the wire, and the books that an outcome must show in.
 
 // patience is how long a test waits for what should come at once.
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 // startPlayed runs a scripted engine that plays posts only: other questions
 // about its kind get 404.

@@ -16,6 +16,7 @@ import (
 
 // TestBench compares two engines, one of them slower, by what their clients see.
 func TestBench(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	fast := simulated(t, enginetest.Config{Models: []string{"m"}, Slots: 32, TTFT: 5 * time.Millisecond, TBOT: time.Millisecond})
 	slow := simulated(t, enginetest.Config{Models: []string{"m"}, Slots: 32, TTFT: 150 * time.Millisecond, TBOT: 20 * time.Millisecond})
@@ -62,6 +63,7 @@ func TestBench(t *testing.T) {
 // TestBenchReplaysATrace: every request of the file is asked for, and no fault of
 // the file is found in mid-run.
 func TestBenchReplaysATrace(t *testing.T) {
+	t.Parallel()
 	url := simulated(t, enginetest.Config{Models: []string{"m"}, Slots: 64, KVTokens: 1 << 20})
 	code, stdout, stderr := penstock(t, "bench", "--target", url, "--trace", "bench/trace/testdata/azure.csv", "--speed", "40", "--for", "1s", "--warm", "0s", "--rounds", "1", "--json")
 	if code != 0 {
@@ -85,6 +87,7 @@ func TestBenchReplaysATrace(t *testing.T) {
 }
 
 func TestBenchFaults(t *testing.T) {
+	t.Parallel()
 	url := simulated(t, enginetest.Config{Models: []string{"m"}})
 	for _, c := range []struct {
 		args []string

@@ -36,6 +36,7 @@ func resultsFile(t *testing.T, path string) {
 }
 
 func TestReport(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	in := filepath.Join(dir, "r.json")
 	resultsFile(t, in)
@@ -97,6 +98,7 @@ func TestReportOfNoAnswers(t *testing.T) {
 }
 
 func TestReportFaults(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	in, bad := filepath.Join(dir, "r.json"), filepath.Join(dir, "bad.json")
 	resultsFile(t, in)

@@ -44,6 +44,7 @@ func runSimCommand(t *testing.T, args ...string) (address string, stop func() er
 }
 
 func TestSimServesUntilItIsStopped(t *testing.T) {
+	t.Parallel()
 	address, stop := runSimCommand(t, "--listen", "127.0.0.1:0", "--name", "a1", "--model", "one", "--model", "two",
 		"--ttft", "0", "--tbot", "0", "--max-model-len", "500", "--fault", "status=418@0.000001", "--fault", "slow=2")
 	url := "http://" + address
@@ -88,6 +89,7 @@ func TestSimServesUntilItIsStopped(t *testing.T) {
 }
 
 func TestSimRefusesWrongFlags(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ args, want string }{
 		{"--slots 0", "from 1"},
 		{"--slots many", "from 1"},
@@ -111,6 +113,7 @@ func TestSimRefusesWrongFlags(t *testing.T) {
 }
 
 func TestSimFailsOnATakenAddress(t *testing.T) {
+	t.Parallel()
 	address, stop := runSimCommand(t, "--listen", "127.0.0.1:0")
 	defer func() {
 		if err := stop(); err != nil {

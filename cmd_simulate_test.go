@@ -18,6 +18,7 @@ const traceLines = `{"timestamp": 0, "input_length": 600, "output_length": 40, "
 `
 
 func TestSimulateTellsEveryPolicyOfEveryScenario(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "trace.jsonl")
 	if err := os.WriteFile(path, []byte(traceLines), 0o644); err != nil {
 		t.Fatal(err)
@@ -52,6 +53,7 @@ func TestSimulateTellsEveryPolicyOfEveryScenario(t *testing.T) {
 
 // What is wrong is said with its place, and there is no result beside it.
 func TestSimulateRefuses(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -75,7 +77,7 @@ func TestSimulateRefuses(t *testing.T) {
 		{"--fleet " + write("far.toml", "[[region]]\nname = \"moon\"\n[[region]]\nname = \"mars\"\n[[engine]]\nname = \"e\"\nregion = \"mars\"\nstep_ms = 1.0\n"), 1, "no round trip from moon to mars"},
 		{"--policy fastest", 2, `policy "fastest"`},
 		{"--what-if win", 2, "too short"},
-		{"--what-if lose:moon", 1, "neither an engine nor a region is called moon"},
+		{"--trace " + write("short.jsonl", traceLines) + " --what-if lose:moon", 1, "neither an engine nor a region is called moon"},
 		{"--speed 2 --utilisation 0.5", 2, "either --speed or --utilisation"},
 		{"--speed nan", 2, "--speed NaN: want up to 1e+06"},
 		{"--speed inf", 2, "--speed +Inf: want up to 1e+06"},
@@ -101,6 +103,7 @@ func TestSimulateRefuses(t *testing.T) {
 }
 
 func TestSimulateExampleFleetIsOne(t *testing.T) {
+	t.Parallel()
 	code, text, _ := penstock(t, "simulate", "--example-fleet")
 	if f, err := sim.ParseFleet(text, "example"); code != 0 || err != nil || len(f.Engines) != 9 {
 		t.Errorf("exit %d, %v", code, err)
@@ -108,6 +111,7 @@ func TestSimulateExampleFleetIsOne(t *testing.T) {
 }
 
 func TestSimulateRunsExperiments(t *testing.T) {
+	t.Parallel()
 	if code, text, stderr := penstock(t, "simulate", "--experiment", "A1", "--short"); code != 0 || !strings.Contains(text, "A1 meets its aims") {
 		t.Errorf("exit %d, %s %s", code, text, stderr)
 	}

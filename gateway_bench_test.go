@@ -46,7 +46,12 @@ func TestMain(m *testing.M) {
 		if f := flag.Lookup("test.parallel"); testsAtOnce != "" && f.Value.String() == f.DefValue {
 			_ = f.Value.Set(testsAtOnce)
 		}
-		os.Exit(m.Run())
+		code := m.Run()
+		if builds.Load() {
+			dir, _ := build()
+			os.RemoveAll(dir)
+		}
+		os.Exit(code)
 	}
 }
 

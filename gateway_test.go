@@ -9,6 +9,7 @@ import (
 // The whole way once: a stream and a plain answer through the gateway, byte
 // for byte the engine's.
 func TestAnswersPassThrough(t *testing.T) {
+	t.Parallel()
 	_, url := startSim(t, enginetest.Config{})
 	g := startGateway(t, engineTOML("a1", url), "a1")
 	c := client(t)

@@ -298,6 +298,7 @@ func TestCertificateReloadsUnderLoad(t *testing.T) {
 
 // C46: h2 clients are told to go away, and their streams finish.
 func TestC46_DrainOfH2Connections(t *testing.T) {
+	t.Parallel()
 	bothPorts(t, func(t *testing.T, listen string) {
 		release := make(chan struct{})
 		e1 := startPlayed(t, func(x *enginetest.Exchange) {

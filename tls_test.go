@@ -24,12 +24,12 @@ var overTLS = os.Getenv("PENSTOCK_TEST_TLS") != ""
 // What holds on a plain port holds on one with TLS, over HTTP/1.1 and HTTP/2:
 // the cases about streams, limits, headers and clients that leave run again.
 func TestCasesOverTLS(t *testing.T) {
+	t.Parallel()
 	if overTLS {
 		t.Skip("this is the run with TLS")
 	}
-	// Not beside other tests: it has as many at once as they.
 	cases := `^(TestC0[1234]_.*|TestC30_.*|TestC38_.*|TestC39_.*|TestC41_.*|TestC42_.*|TestC47_StreamsOnOneConnection|TestC53_BigBodies.*|TestLeavingWhileSending|TestSlowClients.*)$`
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+cases, "-test.v", "-test.timeout=5m")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+cases, "-test.v", "-test.timeout=10m", "-test.parallel=4")
 	cmd.Env = append(os.Environ(), "PENSTOCK_TEST_TLS=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil {

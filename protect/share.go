@@ -87,7 +87,10 @@ func admissionHash(key uint64, now int64) float64 {
 // at a time.
 func (a *Admission) Tick(now time.Time) {
 	all, refused := a.all.Swap(0), a.refused.Swap(0)
-	dt := min(now.Sub(a.at), admissionOver)
+	var dt time.Duration // none before the first Tick: the few requests that it sees are no deviation yet
+	if !a.at.IsZero() {
+		dt = min(now.Sub(a.at), admissionOver)
+	}
 	a.at = now
 	planned := math.Float64frombits(a.planned.Load())
 	if all == 0 || planned >= 1 {

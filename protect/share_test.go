@@ -62,6 +62,23 @@ func TestAdmissionShedsWhatIsPlanned(t *testing.T) {
 	}
 }
 
+// The first look comes after a request or two. What became of those says
+// nothing about the plan, and moves nobody's answer.
+func TestAdmissionBeginsWithoutCorrection(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	for first := range uint64(20) {
+		var a, untouched Admission
+		a.Admits(0.5, true, first*0x9e3779b97f4a7c15, false, 0, now.Unix())
+		a.Tick(now)
+		for key := range uint64(1000) {
+			key = (key + 100) * 0x9e3779b97f4a7c15
+			if is, was := a.Admits(0.5, true, key, false, 0, now.Unix()), untouched.Admits(0.5, true, key, false, 0, now.Unix()); is != was {
+				t.Fatalf("after request %d conversation %x is admitted: %t, before: %t", first, key, is, was)
+			}
+		}
+	}
+}
+
 // The same conversation has the same answer until the hash rotates; the next
 // ten minutes refuse others.
 func TestAdmissionIsSteady(t *testing.T) {

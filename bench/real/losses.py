@@ -10,7 +10,7 @@ import openai
 
 from checks import check, at_once, good, is_complete, user
 from client import ENDLESS, Streaming, chat, opening
-from fleet import SLOTS, get, until
+from fleet import SLOTS, STALL, get, sample, until
 
 SECRET = "the password of the harbour master is zanzibar-4711"
 
@@ -68,7 +68,7 @@ def lose_engine_in_mid_stream(world, name: str, number: int) -> str:
         assert not visitors.errors and not visitors.met(victim.name), (visitors.errors, visitors.served)
         victim.start()
         back = time.monotonic()
-        until(lambda: visitors.met(victim.name) or visitors.errors, 40, f"{victim.name} used again after its restart")
+        until(lambda: visitors.met(victim.name) or visitors.errors, 120, f"{victim.name} used again after its restart")
         back = time.monotonic() - back
     assert not visitors.errors, visitors.errors
     return (f"the stream raised {type(raised).__name__} {raised.code} after {ended - begin:.1f} s; "
@@ -77,24 +77,36 @@ def lose_engine_in_mid_stream(world, name: str, number: int) -> str:
 
 @check("a full engine that answers no health probe is not taken for dead")
 def blocked_health(world):
-    """Some builds of llama.cpp answer /health with the threads that requests hold. Here it is stopped, for longer than three probes take."""
-    a1, crowd = world.engine("a1"), SLOTS + 2
+    """Some builds of llama.cpp answer /health with the threads that requests hold. Here it is stopped, for as long as three probes take."""
+    a1, crowd, tokens = world.engine("a1"), SLOTS + 2, 500
+
+    def unanswered() -> float:
+        return sample(get(world.gateway.admin + "/metrics")[1], 'penstock_probes_total{engine="a1",result="excused"}')
+
+    def in_flight() -> int:
+        return world.gateway.engines()["a1"]["in_flight"]
+
+    done: list = []
+    late = [threading.Thread(target=lambda: done.append(chat(world.client(), user(opening()), stream=True, max_tokens=4))) for _ in range(crowd - SLOTS)]
     order(world, "b1", "cordon")
     try:
-        streams = [Streaming(world.client(), user(opening()), 60, extra_body=ENDLESS) for _ in range(SLOTS)]
+        streams = [Streaming(world.client(), user(opening()), tokens, extra_body=ENDLESS) for _ in range(SLOTS)]
         for s in streams:
             assert s.read(2).engine == "a1", s.engine
-        late = [threading.Thread(target=lambda: done.append(chat(world.client(), user(opening()), stream=True, max_tokens=4))) for _ in range(crowd - SLOTS)]
-        done: list = []
-        for t in late:
-            t.start()
-        until(lambda: world.gateway.engines()["a1"]["in_flight"] == crowd, 10, f"{crowd} requests in flight")
         a1.stop(signal.SIGSTOP)
         try:
-            states, health, begin = set(), get(a1.url + "/health", 2)[0], time.monotonic()
-            while time.monotonic() < begin + 22:
+            begin, before = time.monotonic(), unanswered()
+            assert in_flight() == SLOTS, f"{in_flight()} streams run, wanted {SLOTS}"
+            for t in late:
+                t.start()
+            until(lambda: in_flight() == crowd, 30, f"{crowd} requests in flight")
+            states, health = set(), get(a1.url + "/health", 2)[0]
+
+            def three_probes() -> bool:
                 states.add(world.gateway.engines()["a1"]["state"])
-                time.sleep(0.5)
+                return unanswered() - before >= 3 or states != {"ready"}
+            until(three_probes, 50, "three probes without an answer", every=0.25)
+            stopped_for = time.monotonic() - begin
         finally:
             a1.stop(signal.SIGCONT)
         answers = [s.rest() for s in streams]
@@ -103,14 +115,14 @@ def blocked_health(world):
     finally:
         order(world, "b1", "uncordon")
     assert health == 0 and states == {"ready"}, (health, states)
-    assert all(is_complete(a) and a.usage.completion_tokens == 60 for a in answers), answers
+    assert all(is_complete(a) and a.usage.completion_tokens == tokens for a in answers), answers
     assert len(done) == crowd - SLOTS and all(is_complete(a) for a in done), done
-    return f"/health silent for 24 s with {crowd} requests at {SLOTS} slots: {states.pop()} all the time, all complete"
+    return f"three probes unanswered in {stopped_for:.0f} s, {crowd} requests at {SLOTS} slots: {states.pop()} all the time, all complete"
 
 
 def order(world, name: str, what: str) -> None:
     request = urllib.request.Request(f"{world.gateway.admin}/engines/{name}/{what}", b"", method="POST")
-    with urllib.request.urlopen(request, timeout=10) as r:
+    with urllib.request.urlopen(request, timeout=60) as r:
         assert r.status == 200, r.status
 
 
@@ -166,7 +178,7 @@ def stopped(world):
         victim.stop(signal.SIGSTOP)
         begin = time.monotonic()
         try:
-            until(lambda: world.gateway.engines()[victim.name]["state"] != "ready", 25, f"{victim.name} out of service")
+            until(lambda: world.gateway.engines()[victim.name]["state"] != "ready", 60, f"{victim.name} out of service")
             out = time.monotonic()
             state = world.gateway.engines()[victim.name]
             for text in texts[1:]:
@@ -176,11 +188,12 @@ def stopped(world):
         finally:
             victim.stop(signal.SIGCONT)
             cont = time.monotonic()
-        until(lambda: any(e == victim.name and at > cont for at, _, e in arrivals.seen), 40, f"{victim.name} used again")
+        until(lambda: any(e == victim.name and at > cont for at, _, e in arrivals.seen), 120, f"{victim.name} used again")
         arrivals.leave.set()
         stream = paused(s, cont - begin)
     assert not arrivals.errors, arrivals.errors
-    astray = [at for at, _, e in arrivals.seen if e == victim.name and out < at < cont]
+    on_the_way = 3  # s at most from a client's call to the gateway: who comes once the engine is back may be sent there
+    astray = [at for at, _, e in arrivals.seen if e == victim.name and out < at < cont - on_the_way]
     assert not astray, f"sent to {victim.name} while it was out, after {[f'{at - begin:.1f}' for at in astray]} s"
     meanwhile = [took for at, took, _ in arrivals.seen if begin < at < cont]
     hung = [took for at, took, e in arrivals.seen if e == victim.name and begin < at < out]
@@ -190,11 +203,11 @@ def stopped(world):
 
 
 def paused(s: Streaming, seconds: float) -> str:
-    """What became of a stream whose engine was stopped for so long; the limit on silence is 30 s."""
+    """What became of a stream whose engine was stopped for so long."""
     try:
         a = s.rest()
     except openai.APIError as e:
-        assert e.code == "stream_stalled" and seconds > 25 and s.answer.finish is None, (e, seconds)
+        assert e.code == "stream_stalled" and seconds > STALL - 5 and s.answer.finish is None, (e, seconds)
         return "ended as stream_stalled"
     assert is_complete(a) and a.usage.completion_tokens == 700, (a.finish, a.usage)
     return f"paused for {max(y - x for x, y in zip(a.at, a.at[1:])):.1f} s and is complete"
@@ -204,15 +217,17 @@ def paused(s: Streaming, seconds: float) -> str:
 def killed_before_answer(world):
     victim, other = world.engine("b1"), world.other("b1")
     world.homes.clear()  # conversations of before may have settled elsewhere while it was out
-    texts = until(lambda: settled_on(world, victim.name), 30, f"two conversations that {victim.name} keeps")
+    texts = until(lambda: settled_on(world, victim.name), 60, f"two conversations that {victim.name} keeps")
+    once, again, tokens = world.client(), world.client(retries=2), 900
 
     def kill():
-        until(lambda: victim.busy() == 2, 10, "both requests at the engine")
-        time.sleep(1.5)  # beyond what could pass for an idle connection that closed as the request came
+        until(lambda: victim.busy() == 2, 30, "both requests at the engine", every=0.01)
+        time.sleep(0.5)  # beyond what could pass for an idle connection that closed as the request came
+        assert victim.busy() == 2, "the requests ended before the engine could be killed"
         victim.stop(signal.SIGKILL)
     plain, persistent, killing = at_once(
-        lambda: chat(world.client(), user(texts[0]), max_tokens=400, extra_body=ENDLESS),
-        lambda: chat(world.client(retries=2), user(texts[1]), max_tokens=400, extra_body=ENDLESS),
+        lambda: chat(once, user(texts[0]), max_tokens=tokens, extra_body=ENDLESS),
+        lambda: chat(again, user(texts[1]), max_tokens=tokens, extra_body=ENDLESS),
         kill)
     good([killing, persistent])
     good([plain])  # nothing of it was sent, and doing it twice harms nobody: another engine had it
@@ -233,44 +248,45 @@ def none_left(world):
     for e in world.engines:
         e.stop(signal.SIGKILL)
         e.gone()
-    slowest = 0.0
+    client = world.client()
 
-    def refused():
-        nonlocal slowest
+    def refused() -> float:
         begin = time.monotonic()
         try:
-            chat(world.client(), user(opening()), max_tokens=1)
+            chat(client, user(opening()), max_tokens=1)
             raise AssertionError("an answer without an engine")
         except openai.APIStatusError as e:
-            slowest = max(slowest, time.monotonic() - begin)
+            took = time.monotonic() - begin
             assert e.status_code == 503 and e.code == "no_healthy_engine", (e.status_code, e.body)
             assert int(e.response.headers["retry-after"]) > 0, dict(e.response.headers)
-    refused()
-    until(lambda: get(world.gateway.address + "/readyz")[0] == 503, 40, "readyz 503")
-    refused()
+        assert took < 8, f"a refusal after {took:.1f} s: it waited for an engine"  # who waits, does so for 10 s
+        return took
+    first = refused()
+    until(lambda: get(world.gateway.address + "/readyz")[0] == 503, 120, "readyz 503")
+    took = [refused() for _ in range(3)]
     assert get(world.gateway.address + "/livez")[0] == 200
-    assert slowest < 2, f"the refusal took {slowest:.1f} s"
+    assert min(took) < 1, f"refusals took {took} s"
     world.engines[0].start()
-    until(lambda: get(world.gateway.address + "/readyz")[0] == 200, 40, "readyz 200 with one engine back")
-    assert is_complete(chat(world.client(), user(opening())))
-    return f"503 no_healthy_engine with Retry-After in {slowest * 1000:.0f} ms; served again with one engine back"
+    until(lambda: get(world.gateway.address + "/readyz")[0] == 200, 120, "readyz 200 with one engine back")
+    assert is_complete(chat(client, user(opening())))
+    return f"503 no_healthy_engine with Retry-After, the first in {first * 1000:.0f} ms, then {min(took) * 1000:.0f} ms; served again with one engine back"
 
 
 @check("SIGTERM lets a running stream finish, then exit 0")
 def drain(world):
-    client, gateway = world.client(), world.gateway
+    client, another, gateway = world.client(), world.client(), world.gateway
     homes = {text: chat(client, user(text), max_tokens=1).engine for text in [opening() for _ in range(8)]}
     with Streaming(world.client(), user(opening()), 450, extra_body=ENDLESS) as s:
         s.read(5)
         gateway.process.signal(signal.SIGTERM)
-        until(lambda: get(gateway.admin + "/readyz")[0] == 503, 1, "readyz 503 on the admin listener after SIGTERM", every=0.01)
-        assert is_complete(chat(world.client(), user(opening()), max_tokens=1)), "a request just after SIGTERM"
+        until(lambda: get(gateway.admin + "/readyz")[0] == 503, 4, "readyz 503 on the admin listener after SIGTERM", every=0.01)
+        assert is_complete(chat(another, user(opening()), max_tokens=1)), "a request just after SIGTERM"
         a = s.rest()
     assert is_complete(a) and a.usage.completion_tokens == 450, (a.finish, a.usage)
-    status = gateway.process.wait(20)
+    status = gateway.process.wait(60)
     assert status == 0, f"exit {status}"
     gateway.start()
-    until(lambda: gateway.in_use([e.name for e in world.engines]), 20, "both engines ready after the gateway's restart")
+    until(lambda: gateway.in_use([e.name for e in world.engines]), 60, "both engines ready after the gateway's restart")
     client = world.client()
     moved = {t: home for t, home in homes.items() if chat(client, user(t), max_tokens=1).engine != home}
     assert not moved, f"{len(moved)} of {len(homes)} conversations moved by a restart of the gateway: {moved}"

@@ -10,9 +10,9 @@ from pathlib import Path
 import losses  # noqa: F401: its checks follow those of checks
 from checks import CHECKS
 from client import Answer, chat, new_client, opening
-from fleet import LLAMA_SERVER, XLLAMACPP, DoesNotRun, Engine, Gateway, Process, until
+from fleet import LLAMA_SERVER, STALL, XLLAMACPP, DoesNotRun, Engine, Gateway, Process, until
 
-LIMIT_SECONDS = 720  # of the whole run: beyond it something hangs
+LIMIT_SECONDS = 1500  # of the whole run: beyond it something hangs
 
 
 class World:
@@ -58,12 +58,12 @@ class World:
             e.start()
         if not self.gateway.alive():
             self.gateway.start()
-        until(lambda: self.gateway.in_use([e.name for e in self.engines]), 40, "both engines ready at the gateway")
-        until(lambda: not any(e.busy() for e in self.engines), 30, "engines idle before the check")
+        until(lambda: self.gateway.in_use([e.name for e in self.engines]), 120, "both engines ready at the gateway")
+        until(lambda: not any(e.busy() for e in self.engines), 120, "engines idle before the check")
         # An engine that was killed is trusted with little at first; that it is back shows a moment later.
         if restarted:
-            time.sleep(2)
-        until(lambda: all(e.get("factor", 1) > 0.95 for e in self.gateway.engines().values()), 60, "both engines trusted again")
+            time.sleep(3)
+        until(lambda: all(e.get("factor", 1) > 0.95 for e in self.gateway.engines().values()), 120, "both engines trusted again")
 
 
 def start_engines(work: Path) -> list[Engine]:
@@ -123,7 +123,7 @@ def main() -> int:
     signal.alarm(LIMIT_SECONDS)
     try:
         engines = start_engines(args.work)
-        gateway = Gateway(args.penstock, engines, args.work, keeps=True)
+        gateway = Gateway(args.penstock, engines, args.work, f'[limits]\nstall = "{STALL}s"\n', keeps=True)
         try:
             gateway.start()
         except AssertionError as e:

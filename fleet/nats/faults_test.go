@@ -18,6 +18,7 @@ import (
 // own, and faults of lines and store. bench/fleet has the long one, with real
 // gateways. PENSTOCK_FLEET_EVENTS is for more of them.
 func TestFaultsBetweenMembersAndStore(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes 20 s")
 	}
@@ -101,6 +102,7 @@ func TestFaultsBetweenMembersAndStore(t *testing.T) {
 // A leader whose way to the store swallows everything is followed by another in
 // time, and falls silent before; what it says late is refused.
 func TestFrozenLeaderIsFollowed(t *testing.T) {
+	t.Parallel()
 	address := strings.TrimPrefix(startStore(t), "nats://")
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

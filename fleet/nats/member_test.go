@@ -164,6 +164,7 @@ func without(nodes []*node, gone *node) []*node {
 }
 
 func TestFleetOverNATS(t *testing.T) {
+	t.Parallel()
 	url := startStore(t)
 	var nodes []*node
 	for i, name := range []string{"gw.a", "gw.b", "gw.c"} {

@@ -27,6 +27,7 @@ const (
 // A server that asks for a certificate and an NKey is joined with both, and
 // with neither of them wrong.
 func TestMutualTLSAndNKey(t *testing.T) {
+	t.Parallel()
 	authority, err := enginetest.NewAuthority()
 	if err != nil {
 		t.Fatal(err)
@@ -74,6 +75,7 @@ func TestMutualTLSAndNKey(t *testing.T) {
 		joins  bool
 	}{{"whole", whole, true}, {"no certificate", noCert, false}, {"no NKey", noKey, false}, {"no trust", noTrust, false}} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			var log logBook
 			m, err := New(Options{Name: "gw-1", Source: "s", Config: c.config, Timing: quick, Log: slog.New(slog.NewTextHandler(&log, nil))})
 			if err != nil {

@@ -33,6 +33,7 @@ func recorded(t *testing.T, conn *natsgo.Conn, subject string) []byte {
 // Whatever strangers send, nobody's plan changes and nobody's demand counts that
 // is not there; it is counted, and the log names who sent it.
 func TestStrangersChangeNothing(t *testing.T) {
+	t.Parallel()
 	url := startStore(t)
 	nodes := []*node{startNode(t, url, "a", "source-a"), startNode(t, url, "b", "source-b")}
 	var leader *node

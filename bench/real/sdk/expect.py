@@ -75,7 +75,7 @@ WANT = {
 }
 
 # Rows in which all clients ask one engine, and for how long it wants to be left alone once it has said that it is full, s.
-LEFT_ALONE = {"m-crowd": 1.0}
+LEFT_ALONE = {"m-crowd": 2.0}
 
 # Where /v1/responses differs: its end is response.completed, and without a retry nothing is repeated.
 WANT_RESPONSES = {
@@ -112,10 +112,12 @@ def faults_of(sdk: str, row: str, seen: dict | None, deliveries: list[Delivery],
 
 def left_alone(deliveries: list[Delivery], told: float) -> tuple[str, list[str]]:
     """How often an engine was asked that was full at first; bad: what was sent before the time that it had said."""
-    first = min(d.at for d in deliveries)
-    under_way, slack = 0.2, 0.05  # s: what was sent before the first answer was there; clocks
+    first = min((d.refused for d in deliveries if d.refused), default=0)
+    if not first:
+        return f"{len(deliveries)} deliveries", ["nobody was refused"]
+    under_way, slack = 0.8, 0.05  # s: what was sent before that answer was read, on a machine that has other work; clocks
     early = [d.at - first for d in deliveries if under_way < d.at - first < told - slack]
-    refused = sum(d.refused for d in deliveries)
+    refused = sum(d.refused > 0 for d in deliveries)
     note = f"{len(deliveries)} deliveries, {refused} refused; all served after {max(d.at for d in deliveries) - first:.1f} s"
     return note, [f"asked again after {early[0]:.2f} s"] if early else []
 

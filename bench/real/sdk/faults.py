@@ -151,7 +151,7 @@ class Delivery:
     at: float
     headers: dict = field(default_factory=dict)
     port: int = 0  # the engine's
-    refused: bool = False  # as full
+    refused: float = 0  # when it was, as full
 
 
 class Answer:
@@ -167,7 +167,8 @@ class Answer:
         self.send("\r\n".join((f"HTTP/1.1 {status} X", "content-type: " + kind, *lines, "", "")).encode())
 
     def refuse(self, status: int, error: dict, *lines: str, kind: str = JSON, page: str = "") -> None:
-        self.delivery.refused = status in (429, 503)
+        if status in (429, 503):
+            self.delivery.refused = time.monotonic()
         body = page or json.dumps(self.api.refusal(error))
         self.head(status, kind, f"content-length: {len(body)}", *lines)
         self.send(body.encode())
@@ -307,11 +308,11 @@ def later(number: int):
 
 
 async def two_places(a: Answer) -> None:
-    """Full for the first second, with work of others, then it takes two requests at a time."""
+    """Full for the first two seconds, with work of others, then it takes two requests at a time."""
     now = time.monotonic()
     a.unit.begun = a.unit.begun or now
-    if a.unit.busy == 2 or now < a.unit.begun + 1:
-        return a.refuse(429, BUSY, "retry-after: 1")
+    if a.unit.busy == 2 or now < a.unit.begun + 2:
+        return a.refuse(429, BUSY, "retry-after: 2")
     a.unit.busy += 1
     try:
         a.begin()
@@ -393,7 +394,7 @@ ROWS = [
     Row("o", "whole answer, body cut short", body_cut, stream=False),
     Row("m", "429 twice, then the answer: headers on retries", later(3), alone=True),
     Row("m-two", "429 once, with another engine beside it", later(2), alone=True, engines=2),
-    Row("m-crowd", "429 for a second, then room for two; all clients at once", two_places),
+    Row("m-crowd", "429 for two seconds, then room for two; all clients at once", two_places),
     Row("p", "silent for ever in mid-stream, but for comments", stalls),
     Row("q", "the request is never answered", silent, retries=0),
 ]
@@ -414,7 +415,7 @@ class Site:
 
     def __enter__(self) -> "Site":
         self.thread.start()
-        assert self.ready.wait(10), "the faulty engines listen"
+        assert self.ready.wait(60), "the faulty engines listen"
         return self
 
     def __exit__(self, *_) -> None:

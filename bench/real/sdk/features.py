@@ -13,6 +13,7 @@ EMBED_MODEL, EMBED_SIZE = "smol-embed", 576
 CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
 EOS = "2"  # the model's end-of-turn token
 ENDLESS = {"logit_bias": {EOS: -100}}
+LEFT_TOKENS = 700  # of a stream that is left after a few
 TOWNS = ("Basel", "Budapest", "Nantes", "Zaragoza", "Lisbon", "Hamburg", "Wroclaw", "Warsaw", "London", "Limerick", "Turin")
 SEED = itertools.count(1)
 WEATHER = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20}}, "required": ["city"], "additionalProperties": False}
@@ -28,7 +29,7 @@ class Real:
         self.engines = engines
         self.gateway = Gateway(penstock, engines, work)
         self.gateway.start()
-        until(lambda: self.gateway.weighs([e.name for e in engines]), 40, "all engines in the table")
+        until(lambda: self.gateway.weighs([e.name for e in engines]), 120, "all engines in the table")
 
     def busy(self) -> int:
         return sum(e.busy() for e in self.engines)
@@ -64,7 +65,7 @@ class Feature:
     check: object          # (real, seen) -> what is not as it must be
     note: object = None    # seen -> the cell's text
     fails: bool = False    # an error is what must be seen; check looks at it
-    settle: object = None  # real -> what is not as it must be once all SDKs are done
+    settle: object = None  # (real, decoded as it began) -> what is not as it must be once all SDKs are done
     flaws: dict = field(default_factory=dict)  # SDK -> the error that it has with this engine, also without a gateway
 
     def has(self, sdk: str) -> bool:
@@ -219,15 +220,21 @@ def left(real, seen) -> list[str]:
     return [] if seen["chunks"] == 5 and not seen["error"] else [f"{seen['chunks']} chunks, error {seen['error']}"]
 
 
-def freed(real) -> list[str]:
-    """After streams that were left: the engines are idle, and the gateway knows."""
+def decoded(real) -> dict[str, float]:
+    """How many steps each llama.cpp has made."""
+    return {e.name: e.counter("n_decode_total") for e in real.engines if isinstance(e, Engine)}
+
+
+def freed(real, before: dict) -> list[str]:
+    """After streams that were left: the engines are idle long before they had made what was asked for, and the gateway knows."""
     begin = time.monotonic()
     try:
-        until(lambda: real.busy() == 0 and real.in_flight() == 0, 2, f"engines idle, {real.busy()} slots busy, {real.in_flight()} in flight")
+        until(lambda: real.busy() == 0 and real.in_flight() == 0, 60, f"engines idle, {real.busy()} slots busy, {real.in_flight()} in flight")
     except AssertionError as e:
         return [str(e)]
-    print(f"      engines idle and 0 in flight {1000 * (time.monotonic() - begin):.0f} ms after the last client had left", flush=True)
-    return []
+    steps = {name: n - before[name] for name, n in decoded(real).items()}
+    print(f"      engines idle and 0 in flight {1000 * (time.monotonic() - begin):.0f} ms after the last client had left, with {steps} steps", flush=True)
+    return [f"steps {steps}: no stream of {LEFT_TOKENS} tokens was cut"] if any(n > LEFT_TOKENS - 100 for n in steps.values()) else []
 
 
 def timed_out(real, seen) -> list[str]:
@@ -235,7 +242,7 @@ def timed_out(real, seen) -> list[str]:
     return [] if any(word in name for word in ("Timeout", "deadline", "Abort", "DOMException")) else [name + ": " + str(seen["error"])]
 
 
-def runs_on(real) -> list[str]:
+def runs_on(real, _) -> list[str]:
     """llama.cpp does not notice that a client of an answer in one piece has left: the places must stay taken until it is done."""
     llamas = [e for e in real.engines if isinstance(e, Engine)]
     begin, most, bad = time.monotonic(), (0, 0), []
@@ -249,7 +256,7 @@ def runs_on(real) -> list[str]:
             break
         time.sleep(0.2)
     took = time.monotonic() - begin
-    until(lambda: real.busy() == 0 and real.in_flight() == 0, 5, f"engines idle, {real.busy()} busy, {real.in_flight()} in flight")
+    until(lambda: real.busy() == 0 and real.in_flight() == 0, 60, f"engines idle, {real.busy()} busy, {real.in_flight()} in flight")
     if most[0]:
         print(f"      after all clients had left: {most[0]} slots busy at the engines, {most[1]} in flight at the gateway; "
               f"both 0 after {took:.1f} s", flush=True)
@@ -294,6 +301,6 @@ FEATURES = [
             lambda real, seen: [] if seen["value"] and seen["value"] > 3 else [f"{seen['value']}"]),
     Feature("unknown model", lambda sdk: {**by_chat(sdk, stream=True), "body": {**by_chat(sdk, stream=True)["body"], "model": "no-such-model"}},
             unknown, error_note, fails=True),
-    Feature("leaving a stream", lambda sdk: {**endless(sdk, True, 700), "leave_after": 5}, left, settle=freed),
-    Feature("giving up on an answer in one piece", lambda sdk: {**endless(sdk, False, 120), "timeout": 1}, timed_out, error_note, fails=True, settle=runs_on),
+    Feature("leaving a stream", lambda sdk: {**endless(sdk, True, LEFT_TOKENS), "leave_after": 5}, left, settle=freed),
+    Feature("giving up on an answer in one piece", lambda sdk: {**endless(sdk, False, 400), "timeout": 1}, timed_out, error_note, fails=True, settle=runs_on),
 ]

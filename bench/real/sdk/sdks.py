@@ -13,14 +13,14 @@ sys.path.insert(0, str(HERE.parent))
 from drive import ORDER, Client, programs  # noqa: E402
 from expect import LEFT_ALONE, WANT, cell, faults_of, left_alone  # noqa: E402
 from faults import RESPONSES_ROWS, ROWS, Messages, Row, Site  # noqa: E402
-from features import FEATURES, Real, start_real  # noqa: E402
+from features import FEATURES, Real, decoded, start_real  # noqa: E402
 from fleet import Gateway, Process, get, until  # noqa: E402
 from table import Table  # noqa: E402
 
-LIMIT_SECONDS = 600  # of the whole run: beyond it something hangs
+LIMIT_SECONDS = 1500  # of the whole run: beyond it something hangs
 ROWS_AT_ONCE = 9
-FAULT_SECONDS = 60   # for the rows that run at the same time
-WAIT_SECONDS = 8     # a client that obeys a Retry-After of a minute is known by then
+FAULT_SECONDS = 150  # for the rows that run at the same time
+WAIT_SECONDS = 8     # from a request's arrival: a client that obeys a Retry-After of a minute is known by then
 
 
 class Tally:
@@ -80,9 +80,9 @@ def fault_rows(args, clients: list[Client], tally: Tally, table: Table) -> None:
     """Every row to every SDK through the gateway; with args.direct also without it, which shows what the SDK makes of it alone."""
     with Site([c.sdk for c in clients]) as site:
         engines = [Faulty(f"f-{unit.model}-{i}", port) for unit in site.units.values() for i, port in enumerate(unit.ports)]
-        gateway = Gateway(args.penstock, engines, args.work, '[limits]\nstall = "12s"\nfirst_content = "8s"\n')
+        gateway = Gateway(args.penstock, engines, args.work, '[limits]\nstall = "12s"\nfirst_content = "12s"\nqueue_wait = "60s"\n')
         gateway.start()
-        until(lambda: gateway.weighs([e.name for e in engines]), 20, "all faulty engines in the table")
+        until(lambda: gateway.weighs([e.name for e in engines]), 120, "all faulty engines in the table")
         able = [c for c in clients if c.sdk != "anthropic-python" or serves(gateway.address, Messages.path)]
         if len(able) < len(clients):
             tally.skip("faults / anthropic-python", "this gateway does not serve " + Messages.path)
@@ -125,13 +125,17 @@ def rows_of(way: str, rows: list[Row], clients: list[Client], site: Site, base):
             jobs.append((row, c, key, c.ask(job_of(c.sdk, row, base(row, c.sdk), key, way))))
     for row, c, key, pending in jobs:
         waits = WANT[row.key].of(c.sdk).end == "waiting" or way == "direct" and row.key in ("p", "q")
-        seen = pending.wait(begin + (WAIT_SECONDS if waits else FAULT_SECONDS))
+        deadline = begin + FAULT_SECONDS
+        if waits:
+            until(lambda: key in site.deliveries, FAULT_SECONDS, f"a request for {key} at its engine")
+            deadline = site.deliveries[key][0].at + WAIT_SECONDS
+        seen = pending.wait(deadline)
         yield c.sdk, row, seen, site.deliveries.get(key, [])
 
 
 def feature_rows(real: Real, clients: list[Client], tally: Tally, table: Table, headers: dict | None = None, features: list = FEATURES) -> None:
     for feature in features:
-        pending = {}
+        pending, before = {}, decoded(real)
         for c in clients:
             title = f"{feature.title} / {c.sdk}"
             if not feature.has(c.sdk):
@@ -148,7 +152,7 @@ def feature_rows(real: Real, clients: list[Client], tally: Tally, table: Table, 
             table.put("feature", feature.title, sdk, "**" + bad[0] + "**" if bad else note)
             tally.report(f"{feature.title} / {sdk}", note, bad)
         if feature.settle and pending:
-            tally.report(f"{feature.title}, afterwards", "", feature.settle(real))
+            tally.report(f"{feature.title}, afterwards", "", feature.settle(real, before))
 
 
 def main() -> int:

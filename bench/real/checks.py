@@ -194,7 +194,7 @@ def two_clients(world):
 @check("eight streams at once use both engines")
 def eight(world):
     """Streams so long that the first goes on as the last begins."""
-    streams = good(at_once(*[lambda: Streaming(world.client(), user(opening()), 250, extra_body=ENDLESS)] * (2 * SLOTS)))
+    streams = good(at_once(*[lambda: Streaming(world.client(), user(opening()), 150, extra_body=ENDLESS)] * (2 * SLOTS)))
     answers = [s.rest() for s in streams]
     assert all(is_complete(a) for a in answers), answers
     counts = {e.name: sum(a.engine == e.name for a in answers) for e in world.engines}

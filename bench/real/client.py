@@ -16,7 +16,7 @@ ENDLESS = {"ignore_eos": True}
 
 
 def new_client(address: str, retries: int = 0) -> openai.OpenAI:
-    return openai.OpenAI(base_url=address + "/v1", api_key="none", max_retries=retries, timeout=120)
+    return openai.OpenAI(base_url=address + "/v1", api_key="none", max_retries=retries, timeout=300)
 
 
 def opening() -> str:

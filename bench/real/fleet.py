@@ -197,11 +197,13 @@ class Engine:
         return sample(page, "llamacpp:" + name)
 
 
-def sample(page: str, series: str) -> float:
-    """The value of one series of a Prometheus page, labels included in its name."""
+def sample(page: str, series: str, absent: float | None = None) -> float:
+    """The value of one series of a Prometheus page, labels included in its name; absent: what one that has not begun is taken for."""
     for line in page.splitlines():
         if line.startswith(series + " "):
             return float(line.rsplit(" ", 1)[1])
+    if absent is not None:
+        return absent
     raise AssertionError(f"no series {series} on the metrics page")
 
 

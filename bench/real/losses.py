@@ -81,16 +81,17 @@ def blocked_health(world):
     a1, crowd, tokens = world.engine("a1"), SLOTS + 2, 500
 
     def unanswered() -> float:
-        return sample(get(world.gateway.admin + "/metrics")[1], 'penstock_probes_total{engine="a1",result="excused"}')
+        return sample(get(world.gateway.admin + "/metrics")[1], 'penstock_probes_total{engine="a1",result="excused"}', absent=0)
 
     def in_flight() -> int:
         return world.gateway.engines()["a1"]["in_flight"]
 
-    done: list = []
+    streams, done = [], []
     late = [threading.Thread(target=lambda: done.append(chat(world.client(), user(opening()), stream=True, max_tokens=4))) for _ in range(crowd - SLOTS)]
     order(world, "b1", "cordon")
     try:
-        streams = [Streaming(world.client(), user(opening()), tokens, extra_body=ENDLESS) for _ in range(SLOTS)]
+        for _ in range(SLOTS):
+            streams.append(Streaming(world.client(), user(opening()), tokens, extra_body=ENDLESS))
         for s in streams:
             assert s.read(2).engine == "a1", s.engine
         a1.stop(signal.SIGSTOP)
@@ -113,6 +114,8 @@ def blocked_health(world):
         for t in late:
             t.join()
     finally:
+        for s in streams:
+            s.stream.close()
         order(world, "b1", "uncordon")
     assert health == 0 and states == {"ready"}, (health, states)
     assert all(is_complete(a) and a.usage.completion_tokens == tokens for a in answers), answers

@@ -53,10 +53,18 @@ func startNode(t testing.TB, url, name, source string) *node {
 	return startNodeAs(t, fleet.Config{URL: url}, name, source)
 }
 
+// steady is a lease that is not lost for want of a processor.
+var steady = fleet.Timing{Lease: time.Minute, Renew: 400 * time.Millisecond, Margin: time.Second}
+
 func startNodeAs(t testing.TB, config fleet.Config, name, source string) *node {
 	t.Helper()
+	return startNodeTimed(t, config, name, source, quick)
+}
+
+func startNodeTimed(t testing.TB, config fleet.Config, name, source string, timing fleet.Timing) *node {
+	t.Helper()
 	n := &node{log: &logBook{}, ended: make(chan struct{})}
-	m, err := New(Options{Name: name, Source: source, Config: config, Timing: quick,
+	m, err := New(Options{Name: name, Source: source, Config: config, Timing: timing,
 		Log: slog.New(slog.NewTextHandler(n.log, nil))})
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ func recorded(t *testing.T, conn *natsgo.Conn, subject string) []byte {
 func TestStrangersChangeNothing(t *testing.T) {
 	t.Parallel()
 	url := startStore(t)
-	nodes := []*node{startNode(t, url, "a", "source-a"), startNode(t, url, "b", "source-b")}
+	nodes := []*node{startNodeTimed(t, fleet.Config{URL: url}, "a", "source-a", steady), startNodeTimed(t, fleet.Config{URL: url}, "b", "source-b", steady)}
 	var leader *node
 	await(t, "a leader", nodes, func() bool { leader = leaderOf(nodes); return leader != nil && len(leader.Demands()) == 2 })
 	follower := without(nodes, leader)[0]

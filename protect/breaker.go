@@ -16,7 +16,7 @@ const (
 	tripConsecutive = 5
 	tripLeast       = 20 // requests in the interval, for the share to count
 	tripShare       = 0.5
-	streamsLeast    = 3
+	streamsLeast    = 3 // broken in ten seconds, for the share to count; and as many in a row open it
 	streamsShare    = 0.3
 	trialsAtOnce    = 3 // and as many in a row close the breaker
 	levelForget     = 60 * time.Second
@@ -72,6 +72,7 @@ type Breaker struct {
 	closed time.Time // when it closed last; zero: it has not been open
 	jitter func() float64
 	ring   streamRing
+	broken atomic.Int32 // streams that broke off since one came to its end
 }
 
 // NewBreaker returns a closed breaker.
@@ -116,6 +117,7 @@ func (b *Breaker) changedLocked(from, to gobreaker.State) {
 		b.setLocked(BreakerHalfOpen, now)
 	case gobreaker.StateClosed:
 		b.closed, b.ring = now, streamRing{}
+		b.broken.Store(0)
 		b.setLocked(BreakerClosed, now)
 	}
 }
@@ -159,17 +161,26 @@ func (b *Breaker) Failed() (opened bool) {
 }
 
 // BrokeOff counts a stream that broke after its first content: failures of
-// another kind, which do not undo what first contents say.
+// another kind, which first contents do not undo. Too many of ten seconds open
+// it, and a few in a row: an engine that breaks all of them off from now on has
+// seconds of good ones behind it.
 func (b *Breaker) BrokeOff() (opened bool) {
 	if b.State() != BreakerClosed {
 		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.ring.broke(time.Now()) {
+	if many := b.ring.broke(time.Now()); b.broken.Add(1) < streamsLeast && !many {
 		return false
 	}
 	return b.failLocked(TripStreams, tripConsecutive)
+}
+
+// Ended counts a stream that came to its end. It costs one load where none broke.
+func (b *Breaker) Ended() {
+	if b.broken.Load() != 0 {
+		b.broken.Store(0)
+	}
 }
 
 // Trip opens it for what was seen of the engine beside its answers.
@@ -250,6 +261,7 @@ func (b *Breaker) Reset() {
 	}
 	b.renewLocked()
 	b.closed, b.ring = time.Now(), streamRing{}
+	b.broken.Store(0)
 	b.setLocked(BreakerClosed, b.closed)
 }
 

@@ -73,12 +73,43 @@ func TestBreakerCountsBrokenStreamsApart(t *testing.T) {
 			if i < 2 && b.BrokeOff() {
 				t.Fatal("open after two")
 			}
+			b.Ended()
 		}
 		if !b.BrokeOff() {
 			t.Fatal("closed with three of ten streams broken")
 		}
 		if why, _, _ := b.Why(); why != TripStreams {
 			t.Errorf("opened for %v", why)
+		}
+	})
+}
+
+// An engine that breaks off every stream is not saved by those before it.
+func TestBreakerCountsStreamsBrokenInARow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBreaker()
+		for range 200 {
+			b.Answered()
+			b.Ended()
+		}
+		for i := range 10 {
+			b.Answered()
+			if b.BrokeOff() {
+				t.Fatalf("open after %d of %d, with whole ones between them", i+1, 200+i)
+			}
+			if i%2 == 1 {
+				b.Ended()
+			}
+		}
+		for i := range streamsLeast {
+			b.Answered()
+			if b.BrokeOff() != (i == streamsLeast-1) {
+				t.Fatalf("open %t after %d in a row", b.State() == BreakerOpen, i+1)
+			}
+		}
+		b.Reset()
+		if b.BrokeOff() {
+			t.Error("what was before counts on")
 		}
 	})
 }

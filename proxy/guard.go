@@ -120,8 +120,11 @@ func (g *guard) ended(class int, o Outcome, c Cause, content, excused bool, hold
 	switch {
 	case o == OutcomeOK:
 		trial.End(nil)
-		if !content { // an answer without any
+		switch {
+		case !content: // an answer without any
 			g.breaker.Answered()
+		case class < sizeClasses: // a stream
+			g.breaker.Ended()
 		}
 		return false
 	case b == blameNone || excused:

@@ -50,7 +50,7 @@ func parse(args []string, errs io.Writer) (b *bench, err error) {
 			"  go run ./bench/chaos --parts soak --for 30m     faults at a steady rate, memory by the hour\n\n")
 		f.PrintDefaults()
 	}
-	parts := f.String("parts", "chaos,tls,one,full", "parts, separated by commas: chaos, tls, one, full, soak (see the package's documentation)")
+	parts := f.String("parts", "chaos,tls,one,full", "parts, separated by commas: chaos, tls, one (or one0 to one3 alone), full, soak (see the package's documentation)")
 	f.IntVar(&b.requests, "requests", 200_000, "requests of all parts but soak together")
 	f.DurationVar(&b.length, "for", 30*time.Minute, "length of the soak")
 	f.Uint64Var(&b.seed, "seed", 1, "of requests and faults")

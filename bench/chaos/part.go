@@ -294,7 +294,8 @@ func (b *bench) partsNamed() (list []*part, err error) {
 	}
 	known := map[string]bool{}
 	for _, p := range all {
-		if known[p.group()] = true; slices.Contains(b.parts, p.group()) {
+		known[p.group()], known[p.name] = true, true
+		if slices.Contains(b.parts, p.group()) || slices.Contains(b.parts, p.name) {
 			p.seed = b.seed
 			list = append(list, p)
 		}

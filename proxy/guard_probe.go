@@ -17,11 +17,11 @@ import (
 const (
 	probeWithin = 5 * time.Second
 	// Of an engine whose streams broke off, probeTokens are asked for as a
-	// stream, which may take longer. One that is not whole by then, but went on
-	// until probeFlows before, says nothing.
+	// stream, which may take longer. One that is not whole by then says nothing;
+	// one that pauses for probePause has failed.
 	probeTokens = 16
 	streamProbe = 15 * time.Second
-	probeFlows  = 3 * time.Second
+	probePause  = 3 * time.Second
 	probeAgain  = 500 * time.Millisecond // in the half open state, while clients' requests do not decide
 	probeBytes  = 64 << 10               // of an answer
 )
@@ -139,7 +139,9 @@ func probeStream(body io.Reader, h *halt) error {
 	var a answer
 	rd.Reset(probeBytes)
 	a.Begin(answerChat, false, false)
-	for last, size := time.Now(), 0; ; {
+	pause := time.AfterFunc(streamProbe, func() { h.end(errStalled) })
+	defer pause.Stop()
+	for size := 0; ; {
 		n, err := body.Read(rd.Space(readAtLeast))
 		rd.Fill(n)
 		if size += n; err == io.EOF {
@@ -148,7 +150,7 @@ func probeStream(body io.Reader, h *halt) error {
 		for ev, ok := rd.Next(); ok; ev, ok = rd.Next() {
 			switch a.observe(ev) {
 			case verdictFirstContent, verdictMoreContent:
-				last = time.Now()
+				pause.Reset(probePause)
 			case verdictError:
 				if s := a.fault.Status; s == http.StatusTooManyRequests || s == http.StatusServiceUnavailable {
 					return protect.ErrNoVerdict
@@ -169,7 +171,7 @@ func probeStream(body io.Reader, h *halt) error {
 		switch end := a.finish(err == io.EOF); {
 		case end == endingComplete, end == endingAddDone:
 			return nil
-		case h.ended() && a.committed && time.Since(last) < probeFlows:
+		case a.committed && h.ended() && h.reason() != errStalled:
 			return protect.ErrNoVerdict
 		}
 		return errEngineFailed

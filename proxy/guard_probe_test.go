@@ -1,8 +1,10 @@
 package proxy
 
 import (
+	"context"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -68,4 +70,57 @@ func TestProbesFindOutBeforeClientsDo(t *testing.T) {
 			t.Error("no client is sent there although it has answered a probe")
 		}
 	})
+}
+
+// A stream that is asked for as a probe shows something with its end alone. One
+// that pauses has failed long before its time is over.
+func TestStreamsAsProbes(t *testing.T) {
+	const token = `data: {"choices":[{"index":0,"delta":{"content":"a"}}]}` + "\n\n"
+	const finish = `data: {"choices":[{"index":0,"delta":{},"finish_reason":"length"}]}` + "\n\n"
+	for name, c := range map[string]struct {
+		events []string
+		every  time.Duration
+		hangs  bool
+		want   error
+		within time.Duration
+	}{
+		"whole":              {events: []string{token, token, finish, "data: [DONE]\n\n"}},
+		"without [DONE]":     {events: []string{token, finish}},
+		"broken off":         {events: []string{token, token, token}, want: errEngineFailed},
+		"an error":           {events: []string{token, `data: {"error":{"code":500}}` + "\n\n"}, want: errEngineFailed},
+		"full":               {events: []string{`data: {"error":{"code":503}}` + "\n\n"}, want: protect.ErrNoVerdict},
+		"no JSON":            {events: []string{token, "data: x\n\n"}, want: errEngineFailed},
+		"no events":          {events: []string{"<html>"}, want: errEngineFailed},
+		"pauses":             {events: []string{token, token}, hangs: true, want: errEngineFailed, within: probePause},
+		"silent":             {hangs: true, want: errEngineFailed, within: streamProbe},
+		"slow":               {events: slices.Repeat([]string{token}, 100), every: time.Second, want: protect.ErrNoVerdict, within: streamProbe},
+		"more than asked of": {events: slices.Repeat([]string{token}, 2000)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				r, w := io.Pipe()
+				h := &halt{}
+				h.hold(func() { r.CloseWithError(io.ErrClosedPipe) })
+				limit := time.AfterFunc(streamProbe, func() { h.end(context.DeadlineExceeded) })
+				defer limit.Stop()
+				go func() {
+					for _, ev := range c.events {
+						time.Sleep(c.every)
+						if _, err := io.WriteString(w, ev); err != nil {
+							return
+						}
+					}
+					if !c.hangs {
+						w.Close()
+					}
+				}()
+				if err := probeStream(r, h); err != c.want || time.Since(began) > c.within {
+					t.Errorf("%v after %v, want %v within %v", err, time.Since(began), c.want, c.within)
+				}
+				r.Close()
+				h.letGo()
+			})
+		})
+	}
 }

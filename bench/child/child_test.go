@@ -76,3 +76,20 @@ func TestAwaitTellsWhy(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A penstock is ready when it says so, and where it listens is what it says.
+func TestServeReadsAddresses(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Serve(t.Context(), filepath.Join(dir, "log"), "sh", "-c",
+		`echo no JSON; echo '{"msg":"starting"}'; echo '{"msg":"ready","address":"127.0.0.1:1","admin":"127.0.0.1:2"}'; sleep 1000`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Kill()
+	if s.Address != "127.0.0.1:1" || s.Admin != "127.0.0.1:2" {
+		t.Errorf("%q %q", s.Address, s.Admin)
+	}
+	if _, err := Serve(t.Context(), filepath.Join(dir, "log2"), "sh", "-c", "exit 3"); err == nil || !strings.Contains(err.Error(), "sh ended: exit status 3") {
+		t.Errorf("%v", err)
+	}
+}

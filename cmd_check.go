@@ -97,6 +97,7 @@ type checkReport struct {
 	Engines []checkEngines `json:"engines,omitempty"`
 	Found   *foundReport   `json:"discovery,omitempty"`
 	Tenants []checkTenants `json:"tenants,omitempty"`
+	Notes   []string       `json:"notes,omitempty"` // what is no fault and hardly meant
 }
 
 type checkGateway struct {
@@ -143,7 +144,23 @@ func newCheckReport(path string, f *config.File, faults config.Faults, found *fo
 		r.Engines = append(r.Engines, checkEngines{e.Name, e.URL, e.Cluster, dialectOf(e), e.Models, e.Labels, e.Capacity, e.MaxInFlight})
 	}
 	r.Tenants = tenantRows(f)
+	r.Notes = sameServers(slices.Concat(f.Engines, found.engines()))
 	return r
+}
+
+// sameServers tells of engines that are one server: it would get the share of
+// each, and look twice as strong as it is.
+func sameServers(engines []engine.Config) (notes []string) {
+	first := map[string]string{}
+	for _, e := range engines {
+		url := strings.ToLower(strings.TrimRight(e.URL, "/"))
+		if other, twice := first[url]; twice {
+			notes = append(notes, fmt.Sprintf("%s and %s have the same url: what that server carries counts twice", other, e.Name))
+		} else {
+			first[url] = e.Name
+		}
+	}
+	return notes
 }
 
 func tenantRows(f *config.File) (rows []checkTenants) {
@@ -182,6 +199,9 @@ func printSummary(w io.Writer, f *config.File, found *foundReport) error {
 	}
 	if err := table.print(); err != nil {
 		return err
+	}
+	for _, note := range sameServers(slices.Concat(f.Engines, found.engines())) {
+		fmt.Fprintln(w, "note: "+plainText(note))
 	}
 	if err := printTenants(w, tenantRows(f)); err != nil {
 		return err

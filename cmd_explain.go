@@ -25,8 +25,8 @@ x-request-id header of the answer, also of a refusal by the gateway once it had
 found the model. A gateway keeps the latest requests only.
 
 With --replay, the decision is made again from the record: the bound of each engine
-that was looked at, from its share, what was in flight and its cap, and which of
-them it allows; the answer must be the same.
+that was looked at, from its share, what was in flight, its cap and what protection
+had left of it, and which of them it allows; the answer must be the same.
 
 With --table, the routing table in use: the weight of each engine for each source
 and class and why it is so: the way there, the time there at the planned load, the
@@ -144,6 +144,7 @@ type candidate struct {
 	Share     *float64 `json:"share"`
 	Component *int64   `json:"component_in_flight"`
 	Cap       *int64   `json:"cap"`
+	Factor    *float64 `json:"factor"`
 }
 
 // slotPlace is the slot of the request's key, in the table in use now.

@@ -35,7 +35,11 @@ func (r requestRecord) replay(cmd *cobra.Command, asJSON bool) error {
 		if c.InFlight == nil || c.Share == nil || c.Component == nil || c.Cap == nil {
 			return fmt.Errorf("the record of %s does not have what the bounds follow from: an older gateway wrote it", plainText(r.ID))
 		}
-		step := replayStep{Engine: c.Engine, InFlight: int64(*c.InFlight), Bound: selector.Bound(*c.Share, *c.Component, *c.Cap), State: c.State}
+		factor := 1.0
+		if c.Factor != nil {
+			factor = *c.Factor
+		}
+		step := replayStep{Engine: c.Engine, InFlight: int64(*c.InFlight), Bound: selector.Bound(*c.Share, *c.Component, *c.Cap, factor), State: c.State}
 		switch c.State {
 		case "picked", "at_bound", "at_cap":
 			step.Allowed = step.InFlight < step.Bound

@@ -60,7 +60,7 @@ func TestReplayFindsAnotherAnswer(t *testing.T) {
 	record := func(first string) string {
 		return `{"id": "r", "engine": "b1", "why": "alternate", "candidates": [
 			{"engine": "a1", "state": "at_bound", "in_flight": ` + first + `, "bound": 4, "share": 0.5, "component_in_flight": 1, "cap": 9},
-			{"engine": "b1", "state": "picked", "in_flight": 3, "bound": 9, "share": 0, "component_in_flight": 1, "cap": 9}]}`
+			{"engine": "b1", "state": "picked", "in_flight": 3, "bound": 4, "share": 0.5, "component_in_flight": 4, "cap": 9, "factor": 0.5}]}`
 	}
 	addr := adminAnswering(t, map[string]string{"/requests/good": record("6"), "/requests/bad": record("5"), "/requests/old": `{"id": "old", "candidates": [{"engine": "a1", "in_flight": 1, "bound": 2, "state": "picked"}]}`})
 	code, stdout, stderr := penstock(t, "explain", "good", "--replay", "--admin", addr)
@@ -70,7 +70,7 @@ record   b1
 
 STEP  ENGINE  IN FLIGHT  BOUND  SO
 1     a1      6          6      has no room
-2     b1      3          9      takes it
+2     b1      3          4      takes it
 `
 	if code != exitDone || stderr != "" || stdout != want {
 		t.Errorf("exit %d, stderr %q, stdout\n%swant\n%s", code, stderr, stdout, want)

@@ -169,6 +169,9 @@ func newFitReport(input string, pairs []profile.Measured, f *profile.Fitted) fit
 	return r
 }
 
+// farOff is an error of a fit beyond which its result says little.
+const farOff = 0.2
+
 func (r fitReport) print(w io.Writer) error {
 	facts := newFacts(w)
 	f := r.fitted
@@ -184,6 +187,9 @@ func (r fitReport) print(w io.Writer) error {
 		facts.add("why points", f.Why)
 	}
 	facts.add("error", fmt.Sprintf("%.2f %% on average, %.2f %% at worst, over %d measurements", 100*f.MAPE, 100*f.Worst, len(r.Table)))
+	if r.MAPE > farOff {
+		facts.add("beware", "that is far off: a latency that falls as load grows, or measurements of different engines or requests, have no profile")
+	}
 	facts.add("plot", r.Plot)
 	facts.add("profile file", r.Output)
 	if err := facts.print(); err != nil {

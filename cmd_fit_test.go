@@ -103,6 +103,12 @@ func TestFitForPeople(t *testing.T) {
 	if _, err := config.Parse("p.toml", []byte("[[engine]]\nname = \"a\"\nurl = \"http://h:1\"\n"+line), os.LookupEnv); err != nil {
 		t.Errorf("%s: %v", line, err)
 	}
+	if strings.Contains(stdout, "beware") {
+		t.Errorf("a good fit is warned of: %s", stdout)
+	}
+	if _, stdout, _ = penstock(t, "fit", writeFile(t, "falls.csv", "load,latency\n1,500\n5,300\n10,200\n"), "--plot", ""); !strings.Contains(stdout, "beware  ") {
+		t.Errorf("nothing is said of a fit that is far off: %s", stdout)
+	}
 	// A bend is no curve of that form; its points are taken too.
 	bend := filepath.Join(dir, "bend.csv")
 	text := ""

@@ -88,7 +88,7 @@ func printFleet(w io.Writer, s *fleetStatus) error {
 	}
 	t := newTable(w, "GATEWAY", "SOURCE", "AGE", "ROLE")
 	for _, g := range s.Gateways {
-		role := " "
+		role := "follows"
 		if g.Name == s.Leader {
 			role = "leads"
 		}

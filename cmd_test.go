@@ -280,6 +280,19 @@ b1      http://127.0.0.1:8002  eu-west  vllm     m,n            0/s        64
 	}
 }
 
+func TestCheckNotesOneServerTwice(t *testing.T) {
+	path := writeFile(t, "p.toml", engineTOML("a1", "http://h:1")+engineTOML("b1", "http://H:1/")+engineTOML("c1", "http://h:2"))
+	const note = "a1 and b1 have the same url: what that server carries counts twice"
+	if code, stdout, _ := penstock(t, "check", "--config", path); code != exitDone || strings.Count(stdout, "note: ") != 1 || !strings.Contains(stdout, "note: "+note+"\n") {
+		t.Errorf("exit %d, %s", code, stdout)
+	}
+	if _, stdout, _ := penstock(t, "check", "--config", path, "--json"); !strings.Contains(stdout, `"notes": [
+    "`+note+`"
+  ]`) {
+		t.Errorf("%s", stdout)
+	}
+}
+
 func TestCheckTakesTheExample(t *testing.T) {
 	if code, _, stderr := penstock(t, "check", "--config", "config.toml.example"); code != exitDone {
 		t.Errorf("exit %d: %s", code, stderr)

@@ -36,8 +36,16 @@ func TestExplainTellsWhoCouldNotServe(t *testing.T) {
 			}
 		}
 	}
-	if n := g.metric(`penstock_requests_total{model="m",outcome="not_processed",tenant="default"}`); n != 1 {
-		t.Errorf("%v refused requests of the model, want 1", n)
+	if a := g.ask("POST", "/engines/e00/cordon"); a.status != 200 {
+		t.Fatal(a.body)
+	}
+	g.await("e00 to be out", func() bool { return g.weight("e00") == 0 })
+	a := g.post(c, "/v1/chat/completions", schemaBody, "x-request-id", "out")
+	if _, text, _ := penstock(t, "explain", "out", "--admin", g.adminAddress()); a.status != 503 || !strings.Contains(strings.Join(strings.Fields(text), " "), "e00 is cordoned: ordered by an operator") {
+		t.Errorf("%d, %s", a.status, text)
+	}
+	if n := g.metric(`penstock_requests_total{model="m",outcome="not_processed",tenant="default"}`); n != 2 {
+		t.Errorf("%v refused requests of the model, want 2", n)
 	}
 }
 

@@ -42,7 +42,7 @@ type excluded struct {
 }
 
 // excludedFrom lists the engines that the filters of a class leave out, with
-// the first of them that does.
+// the first of them that does, and those that take no traffic.
 func excludedFrom(k route.ClassKey, t *route.Table, engines []*engine.Engine) []excluded {
 	out := []excluded{}
 	m := t.Models[k.Model]
@@ -61,7 +61,8 @@ func excludedFrom(k route.ClassKey, t *route.Table, engines []*engine.Engine) []
 	return out
 }
 
-// whyExcluded is the reason of route.Candidates in words, "" for a candidate.
+// whyExcluded is the reason of route.Candidates, or of the engine's state, in
+// words; "" for a candidate that takes traffic.
 func whyExcluded(e *engine.Engine, m *route.Model, k route.ClassKey, serves bool) string {
 	switch missing := k.Caps &^ e.Can(); {
 	case !serves:
@@ -76,6 +77,9 @@ func whyExcluded(e *engine.Engine, m *route.Model, k route.ClassKey, serves bool
 	}
 	if limit := e.ContextTokens(m.Name); k.Tier > 0 && int(k.Tier) <= len(m.Limits) && limit > 0 && limit <= m.Limits[k.Tier-1] {
 		return fmt.Sprintf("the prompt is longer than its %d tokens", limit)
+	}
+	if s := e.Status(); !e.Ready() {
+		return "is " + s.State.String() + ": " + s.Reason.String()
 	}
 	return ""
 }

@@ -10,7 +10,8 @@ import (
 func TestBasisGivesTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := Look{limit: limit{q: rapid.Float64Range(0, 1).Draw(t, "share"), m: rapid.Int32Range(0, 1e6).Draw(t, "m"), cap: rapid.Int32Range(0, 1e4).Draw(t, "cap")}}
-		if got := Bound(l.Basis()); got != l.Bound() {
+		share, component, most := l.Basis()
+		if got := Bound(share, component, most, l.Factor()); got != l.Bound() {
 			t.Errorf("bound %d, was %d", got, l.Bound())
 		}
 	})

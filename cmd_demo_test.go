@@ -278,3 +278,19 @@ func TestDemoOfAFleet(t *testing.T) {
 		t.Errorf("%+v, fleet %+v\n%s", report, f, stderr)
 	}
 }
+
+// The tour tells of the conversation what the answers show, and nothing else.
+func TestTourTellsWhereAConversationIs(t *testing.T) {
+	for _, c := range []struct {
+		first, then told
+		want        string
+	}{
+		{told{engine: "a"}, told{engine: "a", cached: 32}, "On a the conversation has a cache again."},
+		{told{engine: "a"}, told{engine: "c"}, "While b is out the conversation's slot is one of c's."},
+		{told{engine: "a"}, told{engine: "a"}, "While b is out a is its engine."},
+	} {
+		if got := settledText("b", c.first, c.then); got != c.want {
+			t.Errorf("%+v, %+v: %q, want %q", c.first, c.then, got, c.want)
+		}
+	}
+}

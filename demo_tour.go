@@ -219,7 +219,8 @@ func (t *tour) loseEngine(ctx context.Context, home *runningEngine, talk *[]chat
 	if !rest(t.over, readingTime) {
 		return nil
 	}
-	if _, ok := t.turn(ctx, talk, "Who repairs the gate, and what do they need for it?"); !ok {
+	first, ok := t.turn(ctx, talk, "Who repairs the gate, and what do they need for it?")
+	if !ok {
 		return nil
 	}
 	whole, asked := t.askMany(ctx, 12)
@@ -227,10 +228,11 @@ func (t *tour) loseEngine(ctx context.Context, home *runningEngine, talk *[]chat
 		return nil
 	}
 	s.printf("\n%d of %d other requests meanwhile: whole answers. To clients nothing has happened.\n", whole, asked)
-	s.printf("On its new engine the conversation has a cache again:\n")
-	if _, ok := t.turn(ctx, talk, "Thank you. Put all of it into one sentence."); !ok {
+	then, ok := t.turn(ctx, talk, "Thank you. Put all of it into one sentence.")
+	if !ok {
 		return nil
 	}
+	s.printf("\n%s\n", settledText(home.Name, first, then))
 	home.sim.SetFaults()
 	begin := time.Now()
 	back := func() bool {
@@ -242,6 +244,18 @@ func (t *tour) loseEngine(ctx context.Context, home *runningEngine, talk *[]chat
 	}
 	s.printf("\n%s listens again and is in service after %.1f s.\n", t.engine(home.Name), time.Since(begin).Seconds())
 	return nil
+}
+
+// settledText says where a conversation is that lost its engine, by two answers
+// since: the table may have given its slot to another engine between them.
+func settledText(out string, first, then told) string {
+	switch {
+	case first.engine != then.engine:
+		return fmt.Sprintf("While %s is out the conversation's slot is one of %s's.", out, then.engine)
+	case then.cached > 0:
+		return fmt.Sprintf("On %s the conversation has a cache again.", then.engine)
+	}
+	return fmt.Sprintf("While %s is out %s is its engine.", out, then.engine)
 }
 
 // unless is a failure, except where ctx has ended.

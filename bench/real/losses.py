@@ -140,7 +140,7 @@ def terminated(world):
 
 
 class Arrivals:
-    """A new conversation every second, whatever became of those before; what each saw."""
+    """A new conversation every second, whatever became of those before, but no more at a time than one engine holds; what each saw."""
 
     def __init__(self, world):
         self.world, self.seen, self.errors = world, [], []  # seen: (when it was sent, after how many seconds it was answered, by which engine)
@@ -149,8 +149,9 @@ class Arrivals:
 
     def come(self) -> None:
         while not self.leave.wait(1):
-            self.threads.append(threading.Thread(target=self.ask))
-            self.threads[-1].start()
+            if sum(t.is_alive() for t in self.threads[1:]) < SLOTS + 2:
+                self.threads.append(threading.Thread(target=self.ask))
+                self.threads[-1].start()
 
     def ask(self) -> None:
         sent = time.monotonic()

@@ -15,6 +15,7 @@ type sighted struct {
 	track    track
 	facts    Facts
 	others   float64 // attempts of other gateways
+	lately   lately  // attempts of this one
 	learner  profile.Learner
 	speed    route.Speed // learned so far
 	answered ewma        // attempts that ended, by time
@@ -217,6 +218,15 @@ func (o *Observer) elsewhereOn(e *engine.Engine) float64 {
 		return s.others
 	}
 	return 0
+}
+
+// leastOn is the least that this gateway had in flight on an engine lately, where
+// it has so much now.
+func (o *Observer) leastOn(e *engine.Engine, inFlight float64, now time.Time) float64 {
+	if s := o.engines[e.Live]; s != nil {
+		return s.lately.least(inFlight, now)
+	}
+	return inFlight
 }
 
 // sharedFor is how long slots are made as others make them after the last other

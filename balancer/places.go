@@ -12,9 +12,8 @@ import (
 // together send it what it takes, and not each of them. A gateway's share of an
 // engine is that of its source in what the plan has in flight there, divided
 // among the gateways of the source, and a little of every engine for what
-// nobody planned. It has that many places whatever others do; of those that
-// nobody uses it may take its share more, so that who needs them has them all
-// within some seconds. Without the leader's word shares stay, and what others
+// nobody planned. It has that many places whatever others do; those that nobody
+// uses go to who uses the others, and come back within some seconds. Without the leader's word shares stay, and what others
 // use is not known: then each has its share and no more.
 const (
 	// unplannedPart of each engine is divided evenly among all gateways.
@@ -22,7 +21,31 @@ const (
 	// wordFor is how long the last word of what others have in flight counts: as
 	// long as a gateway's report does.
 	wordFor = 3500 * time.Millisecond
+	// wordAge is how old that word may be when it comes: a report's wait and a
+	// snapshot's. What a gateway adds to is what it had then, not what it has taken
+	// since, or each would take what is free several times before others know.
+	wordAge = 1250 * time.Millisecond
 )
+
+// lately is the least that a gateway had in flight on an engine since between one
+// and two wordAges ago.
+type lately struct {
+	since     time.Time
+	was, last float64
+}
+
+// least takes what is in flight now.
+func (l *lately) least(inFlight float64, now time.Time) float64 {
+	switch {
+	case l.since.IsZero():
+		l.since, l.was, l.last = now, inFlight, inFlight
+	case now.Sub(l.since) >= wordAge:
+		l.since, l.was, l.last = now, l.last, inFlight
+	default:
+		l.last = min(l.last, inFlight)
+	}
+	return min(l.was, l.last)
+}
 
 // sharing is how places are divided for one gateway.
 type sharing struct {
@@ -73,13 +96,19 @@ func (s *sharing) of(name string) float64 {
 }
 
 // allowed is how many attempts at once a gateway may have on an engine that
-// takes so many, with its own and those of others that are in flight there;
-// elsewhere is negative where nobody knows. At least one: else it could never
-// find out that the engine is there.
-func allowed(places int64, share, own, elsewhere float64) int64 {
+// takes so many, with its own there as of the last word of all, where that is
+// known. At least one: else it could never find out that the engine is there.
+func allowed(places int64, share, own, all float64, known bool) int64 {
 	n := share * float64(places)
-	if elsewhere >= 0 {
-		n = max(n, own+share*(float64(places)-own-elsewhere))
+	switch free := float64(places) - all; {
+	case !known:
+	case free < 0: // whoever has more than its share gives back what is too much
+		n = max(n, own+free)
+	default:
+		if all > 0 { // who uses it needs it
+			share = max(share, min(own/all, 1))
+		}
+		n = max(n, own+share*free)
 	}
 	return max(1, int64(math.Round(n)))
 }
@@ -97,6 +126,7 @@ func (l *Loop) divide(set *engine.Set, p *route.Plan, now time.Time) {
 		if heard {
 			elsewhere = l.observer.elsewhereOn(e)
 		}
-		e.Allow(allowed(e.Places(), s.of(e.Name), float64(e.InFlight()), elsewhere), now)
+		inFlight := float64(e.InFlight())
+		e.Allow(allowed(e.Places(), s.of(e.Name), l.observer.leastOn(e, inFlight, now), inFlight+elsewhere, elsewhere >= 0), now)
 	}
 }

@@ -63,12 +63,8 @@ func (f *filling) round(heard bool) (sum float64) {
 	}
 	next := make([]float64, len(f.has))
 	for i, n := range f.has {
-		elsewhere := all - n
-		if !heard {
-			elsewhere = -1
-		}
 		stays := math.Floor(n * 2 / 3)
-		next[i] = max(stays, min(f.wants[i], float64(allowed(f.places, f.share[i], n, elsewhere))))
+		next[i] = max(stays, min(f.wants[i], float64(allowed(f.places, f.share[i], n, all, heard))))
 		sum += next[i]
 	}
 	f.has = next
@@ -121,7 +117,16 @@ func TestPlacesGoToWhoNeedsThem(t *testing.T) {
 			t.Errorf("%d gateways that do not hear of each other have %g of %d places", n, sum, places)
 		}
 	}
-	if got := allowed(4, 0.001, 0, 4); got != 1 {
+	var own lately
+	for _, c := range []struct {
+		at             time.Duration
+		inFlight, want float64
+	}{{0, 2, 2}, {time.Second, 9, 2}, {wordAge, 12, 2}, {2*wordAge - 1, 13, 2}, {2 * wordAge, 14, 12}, {2*wordAge + 1, 3, 3}} {
+		if got := own.least(c.inFlight, time.Unix(100, 0).Add(c.at)); got != c.want {
+			t.Errorf("%s: the least was %g, want %g", c.at, got, c.want)
+		}
+	}
+	if got := allowed(4, 0.001, 0, 4, true); got != 1 {
 		t.Errorf("of a full engine a gateway may have %d", got)
 	}
 }

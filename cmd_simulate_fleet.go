@@ -230,4 +230,4 @@ const fleetHelp = `--fleet is a fleet file (--example-fleet prints one, which is
 is named), or the configuration file of a gateway: its engines by cluster, and the round
 trips of its [network]; demand enters, in equal parts, at the sources that these have a
 row of. engine.profile tells how fast an engine is, else engine.capacity; an engine with
-neither is an ordinary one.`
+neither is an ordinary one. Labels, tenants and [discovery] play no part.`

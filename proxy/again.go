@@ -24,7 +24,7 @@ var nextTryNames = [...]string{"nothing", "other_engine", "other_by_budget", "sa
 func (t nextTry) String() string { return nextTryNames[t] }
 
 const (
-	attemptsAtMost = 3 // if no engine has worked on the request
+	attemptsAtMost = 3 // over all, if no engine has worked on the request
 	attemptsUnsure = 2 // else
 	requeuesAtMost = 2
 	fullFrom       = 0.9 // utilisation from which a request that found an engine full waits instead
@@ -78,10 +78,12 @@ func (t tries) after(o Outcome, c Cause, now terms) (nextTry, tries) {
 		switch {
 		case !now.stateless:
 			return tryNothing, t
+		case t.sent() >= attemptsAtMost:
+			return tryNothing, t
 		case c == CauseBusy && full && now.working && t.requeues < requeuesAtMost:
 			t.requeues++
 			return tryQueue, t
-		case full || t.moves+1 >= attemptsAtMost || t.unsure:
+		case full || t.unsure:
 			return tryNothing, t
 		}
 		t.moves++
@@ -89,7 +91,7 @@ func (t tries) after(o Outcome, c Cause, now terms) (nextTry, tries) {
 	case o == OutcomeAmbiguous && repeatable(c):
 		// A connection that died had perhaps brought it there after all: twice is enough.
 		room := now.paid || !now.crowded && now.utilisation < unsureBelow
-		if !room || !t.mayMove(now.stateless, now.inner) {
+		if !room || !t.mayMove(now.stateless, now.inner) || t.sent() >= attemptsAtMost {
 			return tryNothing, t
 		}
 		t.moves++
@@ -98,6 +100,9 @@ func (t tries) after(o Outcome, c Cause, now terms) (nextTry, tries) {
 	}
 	return tryNothing, t
 }
+
+// sent is how often it has gone out, waiting for a full engine included.
+func (t tries) sent() int { return 1 + t.moves + t.requeues }
 
 // mayMove reports whether what an engine may have worked on may go to another.
 func (t tries) mayMove(stateless, inner bool) bool {

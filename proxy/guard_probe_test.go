@@ -93,7 +93,7 @@ func TestStreamsAsProbes(t *testing.T) {
 		"no events":          {events: []string{"<html>"}, want: errEngineFailed},
 		"pauses":             {events: []string{token, token}, hangs: true, want: errEngineFailed, within: probePause},
 		"silent":             {hangs: true, want: errEngineFailed, within: streamProbe},
-		"slow":               {events: slices.Repeat([]string{token}, 100), every: time.Second, want: protect.ErrNoVerdict, within: streamProbe},
+		"slow":               {events: slices.Repeat([]string{token}, 100), every: 1100 * time.Millisecond, want: protect.ErrNoVerdict, within: streamProbe},
 		"more than asked of": {events: slices.Repeat([]string{token}, 2000)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,6 +120,7 @@ func TestStreamsAsProbes(t *testing.T) {
 				}
 				r.Close()
 				h.letGo()
+				time.Sleep(c.every) // until who writes has seen it
 			})
 		})
 	}

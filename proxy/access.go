@@ -74,12 +74,20 @@ func (x *exchange) logAccess(o Outcome, total, ttft time.Duration, u usage) {
 func logText(b []byte, key, value string) []byte {
 	b = append(append(append(b, `,"`...), key...), `":`...)
 	for i := range len(value) { // nearly all need no escape
-		if c := value[i]; c < ' ' || c == '"' || c == '\\' || c > '~' {
+		if !unescaped[value[i]] {
 			return appendJSONString(b, value)
 		}
 	}
 	return append(append(append(b, '"'), value...), '"')
 }
+
+// unescaped are the bytes that a JSON string has as they are.
+var unescaped = func() (t [256]bool) {
+	for c := ' '; c <= '~'; c++ {
+		t[c] = c != '"' && c != '\\'
+	}
+	return t
+}()
 
 func logInt(b []byte, key string, value int64) []byte {
 	b = append(append(append(b, `,"`...), key...), `":`...)

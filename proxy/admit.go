@@ -69,6 +69,7 @@ func (x *exchange) readBody() *apiError {
 		return fault
 	}
 	x.in = int64(len(x.body.bytes))
+	x.rc.EnableFullDuplex() // nothing is left that net/http would have to read before it answers
 	var err error
 	switch {
 	case x.ep.api == APIForm:

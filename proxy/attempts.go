@@ -7,6 +7,18 @@ import (
 	"penstock/selector"
 )
 
+// trying is what goes from one attempt of a request to the next. It is part of
+// the exchange: what lies on the stack here lies under a stream for as long as
+// that lasts.
+type trying struct {
+	lease   selector.Lease
+	spent   tries
+	last    attemptFacts
+	outcome Outcome // of last, with its cause
+	cause   Cause
+	next    nextTry
+}
+
 // attemptAll picks engines and sends the request until one attempt decides
 // it, and answers the client. The lease is taken with the pick and released
 // here, once, however the attempt ends.
@@ -15,74 +27,44 @@ func (x *exchange) attemptAll() Outcome {
 	if x.deadly() {
 		return x.refused(errDeadly())
 	}
-	var spent tries
-	var lease selector.Lease
-	defer lease.Release() // of a panic on the way
-	defer x.repaid()
-	var next nextTry
-	var cause Cause
+	t := &x.trying
+	*t = trying{last: attemptFacts{End: endDialFailed}}
+	defer x.ended() // of a panic on the way
 	x.first()
-	last := attemptFacts{End: endDialFailed}
 	for {
-		fresh := next == trySameEngineFresh
-		if !fresh {
-			var refusal *selector.Refusal
-			var shed *apiError
-			if lease, refusal, shed = x.place(next == tryQueue); lease.Engine == nil {
-				return x.noPick(last, refusal, shed)
-			}
-		}
-		if next != tryNothing {
-			x.h.metrics.retries.WithLabelValues(cause.String()).Inc()
-		}
-		e := lease.Engine
-		x.engine = e.Name
-		x.attempts++
-		x.h.selector.Count(&x.pick)
-		x.record.Begin(&x.pick, e.Name)
-		from := e.InFlight()
-		x.sentAt = time.Now()
-		x.guardBegins(e, &lease, spent)
-		if x.attempts > 1 {
-			x.dog.watch(x.expect.again(), &errContentTimeout, true)
-		}
-		last = x.attemptOn(e, fresh)
-		ended := time.Now()
-		took := ended.Sub(x.sentAt)
-		x.inEngines += took
-		var outcome Outcome
-		outcome, cause = classify(last)
-		x.tell(e, from, cause, ended)
-		x.repaid()
-		x.guardEnds(e, outcome, cause)
-		x.record.EndAttempt(outcome.String(), cause.String(), took)
-		x.h.metrics.attempt(e.Name, outcome, last.BodySent)
-		x.learnRoom(e, from, outcome, cause, ended)
-		next, spent = spent.after(outcome, cause, x.terms())
-		switch {
-		case next == trySameEngineFresh:
-		case last.cutShort() && !x.env.Stream:
-			lease.Abandon(time.Now())
-			x.release(&lease)
-		default:
-			x.release(&lease)
-		}
-		if cause == CauseDial || cause == CauseModelGone || cause == CauseRefusedStream {
-			e.Suspect()
-		}
-		switch next {
-		case trySameEngineFresh:
-		case tryQueue: // full is for a moment: whoever has room then may have it
-			x.ask.Tries = 0
-		default:
-			x.ask.AddTried(e)
-		}
-		if next == tryNothing || x.halt.ended() || x.crashes || !x.mayRepeat(next, cause) || !x.pause(spent.backoff()) {
-			x.release(&lease)
-			x.settle(outcome, cause)
+		if outcome, answered := x.placed(); answered {
 			return outcome
 		}
+		x.attempt()
+		if !x.goesOn() {
+			x.release(&t.lease)
+			x.settle(t.outcome, t.cause)
+			return t.outcome
+		}
 	}
+}
+
+// ended gives back what an attempt held.
+func (x *exchange) ended() {
+	x.repaid()
+	x.trying.lease.Release()
+}
+
+// placed takes the place for the next attempt, where it is not on that of the
+// one before. Without one the request has been answered.
+func (x *exchange) placed() (o Outcome, answered bool) {
+	t := &x.trying
+	if t.next != trySameEngineFresh {
+		var refusal *selector.Refusal
+		var shed *apiError
+		if t.lease, refusal, shed = x.place(t.next == tryQueue); t.lease.Engine == nil {
+			return x.noPick(t.last, refusal, shed), true
+		}
+	}
+	if t.next != tryNothing {
+		x.h.metrics.retries.WithLabelValues(t.cause.String()).Inc()
+	}
+	return 0, false
 }
 
 // keepRecord begins the decision record.
@@ -90,6 +72,81 @@ func (x *exchange) keepRecord() {
 	x.record = &selector.Record{ID: x.id[0], Time: x.arrived, Model: x.env.Model, Class: x.class.Key(), Tenant: x.tenant.name, Priority: x.priority.String(),
 		KeySource: x.source.String(), Key: x.ask.Key, Keyed: x.ask.Keyed, Stream: x.env.Stream}
 	x.h.selector.Records.Add(x.record)
+}
+
+// attempt is one, on the engine of the lease.
+func (x *exchange) attempt() {
+	from := x.beginAttempt()
+	in, facts := x.send(x.trying.lease.Engine, x.trying.next == trySameEngineFresh)
+	if in != nil {
+		facts = x.take(x.trying.lease.Engine, in)
+	}
+	x.endAttempt(from, facts)
+}
+
+// beginAttempt tells those who account for attempts that one begins, and
+// returns what is in flight at its engine then.
+func (x *exchange) beginAttempt() (inFlight int64) {
+	t := &x.trying
+	e := t.lease.Engine
+	x.engine = e.Name
+	x.attempts++
+	x.h.selector.Count(&x.pick)
+	x.record.Begin(&x.pick, e.Name)
+	x.sentAt = time.Now()
+	x.guardBegins(e, &t.lease, t.spent)
+	if x.attempts > 1 {
+		x.dog.watch(x.expect.again(), &errContentTimeout, true)
+	}
+	return e.InFlight()
+}
+
+// endAttempt tells them how it ended. from is what was in flight when it began.
+func (x *exchange) endAttempt(from int64, facts attemptFacts) {
+	t := &x.trying
+	e, ended := t.lease.Engine, time.Now()
+	took := ended.Sub(x.sentAt)
+	x.inEngines += took
+	t.last = facts
+	t.outcome, t.cause = classify(facts)
+	x.tell(e, from, t.cause, ended)
+	x.repaid()
+	x.guardEnds(e, t.outcome, t.cause)
+	x.record.EndAttempt(t.outcome.String(), t.cause.String(), took)
+	x.h.metrics.attempt(e.Name, t.outcome, facts.BodySent)
+	x.learnRoom(e, from, t.outcome, t.cause, ended)
+	if t.cause == CauseDial || t.cause == CauseModelGone || t.cause == CauseRefusedStream {
+		e.Suspect()
+	}
+}
+
+// goesOn reports whether another attempt follows, and readies for it. The place
+// on the engine is given back before any wait, but where it is used again.
+func (x *exchange) goesOn() bool {
+	t := &x.trying
+	e := t.lease.Engine
+	t.next = tryNothing
+	if t.outcome == OutcomeNotProcessed || t.outcome == OutcomeAmbiguous { // else it is decided, whatever the terms
+		t.next, t.spent = t.spent.after(t.outcome, t.cause, x.terms())
+	}
+	switch {
+	case t.next == trySameEngineFresh:
+	case t.last.cutShort() && !x.env.Stream:
+		t.lease.Abandon(time.Now())
+		x.release(&t.lease)
+	default:
+		x.release(&t.lease)
+	}
+	switch t.next {
+	case tryNothing:
+		return false
+	case trySameEngineFresh:
+	case tryQueue: // full is for a moment: whoever has room then may have it
+		x.ask.Tries = 0
+	default:
+		x.ask.AddTried(e)
+	}
+	return !x.halt.ended() && !x.crashes && x.mayRepeat(t.next, t.cause) && x.pause(t.spent.backoff())
 }
 
 // choose takes a place on an engine: the one that holds what the request

@@ -16,13 +16,13 @@ import (
 
 // body is a request body read whole, shared by the handler, which owns it, and
 // by the attempts that send it: the HTTP client may read a body for a while
-// after its request failed. Its buffer is used again when all have let go; if
-// the owner is last but one, it is left to the collector.
+// after its request failed. It is used again when all have let go; if the owner
+// is last but one, it is left to the collector.
 type body struct {
 	bytes  []byte
 	users  atomic.Int32 // attempts that may still read; ownerGone is added when the owner is not one
 	memory *protect.Memory
-	class  int // of bufferPools, -1 = none
+	class  int // of bodyPools, -1 = none
 }
 
 const ownerGone = 1 << 16
@@ -32,27 +32,26 @@ const (
 	maxBufferBits = 20 // 1 MiB; larger buffers are left to the collector
 )
 
-var bufferPools [maxBufferBits + 1]sync.Pool
+var bodyPools [maxBufferBits + 1]sync.Pool
 
 // newBody takes a buffer for at least size bytes, nil if the memory of all
 // bodies together does not allow it.
 func newBody(size int, memory *protect.Memory) *body {
-	b := &body{memory: memory, class: max(minBufferBits, bits.Len(uint(max(size-1, 0))))}
-	capacity := 1 << b.class
-	if b.class > maxBufferBits {
-		b.class, capacity = -1, size
+	class := max(minBufferBits, bits.Len(uint(max(size-1, 0))))
+	capacity := 1 << class
+	if class > maxBufferBits {
+		class, capacity = -1, size
 	}
 	if !memory.Take(int64(capacity)) {
 		return nil
 	}
-	if b.class > 0 {
-		if p, _ := bufferPools[b.class].Get().(*[]byte); p != nil {
-			b.bytes = (*p)[:0]
+	if class > 0 {
+		if b, _ := bodyPools[class].Get().(*body); b != nil {
+			b.memory = memory
 			return b
 		}
 	}
-	b.bytes = make([]byte, 0, capacity)
-	return b
+	return &body{memory: memory, class: class, bytes: make([]byte, 0, capacity)}
 }
 
 // hold is for an attempt that is about to send the body, release for when it
@@ -65,8 +64,9 @@ func (b *body) release() { b.users.Add(-1) }
 func (b *body) free() {
 	b.memory.Give(int64(cap(b.bytes)))
 	if b.users.Add(ownerGone) == ownerGone && b.class > 0 {
-		buf := b.bytes[:0]
-		bufferPools[b.class].Put(&buf)
+		b.bytes, b.memory = b.bytes[:0], nil
+		b.users.Store(0)
+		bodyPools[b.class].Put(b)
 	}
 }
 

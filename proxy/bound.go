@@ -168,7 +168,7 @@ func (x *exchange) holds(ctx context.Context, e *engine.Engine, path string) (ha
 	defer cancel()
 	halt, end := haltOf(ctx, nil)
 	defer end()
-	header := engineHeader(x.r.Header, x.id[:], e, nil)
+	header := engineHeader(nil, x.r.Header, x.id[:], e, nil)
 	delete(header, "Content-Type")
 	delete(header, "Idempotency-Key")
 	in, failed := x.h.client.send(halt, &outgoing{engine: e, method: http.MethodGet, path: path, header: header})

@@ -34,6 +34,8 @@ type outgoing struct {
 	body   *body // nil: none. The client holds it for as long as it may read it
 	fresh  bool  // on a connection of its own
 	once   bool  // it may not arrive twice: on a connection that its engine cannot be closing
+
+	into http.Header // where the response's header may lie; nil: in a new one
 }
 
 func (a *outgoing) bytes() []byte {
@@ -90,11 +92,14 @@ func newClients(connecting func(address string)) *clients {
 }
 
 func (c *clients) send(h *halt, a *outgoing) (*incoming, *sendError) {
-	if a.engine.Base.Scheme == "https" {
+	if !plainText(a.engine) {
 		return c.tls.send(h, a)
 	}
 	return c.plain.send(h, a)
 }
+
+// plainText reports whether the engine is spoken to without TLS.
+func plainText(e *engine.Engine) bool { return e.Base.Scheme != "https" }
 
 func (c *clients) closeIdle() {
 	c.plain.closeIdle()

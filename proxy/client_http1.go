@@ -73,7 +73,7 @@ func (c *http1Client) send(h *halt, a *outgoing) (*incoming, *sendError) {
 		conn.Close()
 		return nil, &sendError{end: endNoResponse, err: h.reason()}
 	}
-	r := &response{conn: conn, pool: pool, halt: h}
+	r := &response{conn: conn, pool: pool, halt: h, in: incoming{header: a.into}}
 	began := time.Now()
 	sent, err := r.write(a)
 	if err == nil {
@@ -205,7 +205,7 @@ func (r *response) readHead(in *incoming) error {
 		if err != nil {
 			return err
 		}
-		h, err := parseHead(head)
+		h, err := parseHead(head, in.header)
 		if err != nil {
 			return err
 		}

@@ -142,8 +142,8 @@ type head struct {
 
 // parseHead parses what readHead returned. It refuses what two readers could
 // understand differently: folded lines, control characters, several lengths,
-// codings other than chunked alone.
-func parseHead(b []byte) (head, error) {
+// codings other than chunked alone. The header lies in into, where that is not nil.
+func parseHead(b []byte, into http.Header) (head, error) {
 	text := string(b)
 	line, rest := cutLine(text)
 	h := head{length: -1}
@@ -151,7 +151,10 @@ func parseHead(b []byte) (head, error) {
 	if !ok {
 		return h, notHTTP("a status line that is none")
 	}
-	h.header = make(http.Header, 8)
+	if h.header = into; into == nil {
+		h.header = make(http.Header, 8)
+	}
+	clear(h.header) // of an interim answer
 	values := make([]string, 0, strings.Count(rest, "\n"))
 	for rest != "" {
 		line, rest = cutLine(rest)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"penstock/engine"
@@ -44,7 +45,8 @@ type exchange struct {
 	turn     chan turn     // while it waits for a place; stays
 	waited   time.Time     // since when; zero: not yet
 	queued   time.Duration // spent in the queue so far
-	paid     bool          // the retry budget pays for the attempt at hand
+	trying   trying
+	paid     bool // the retry budget pays for the attempt at hand
 	record   *selector.Record
 	body     *body
 
@@ -75,11 +77,13 @@ type exchange struct {
 	streamed   bool          // its answer is a stream
 	fault      engineAnswer  // what an engine answered instead of an answer
 	headerVals [3]string
+	toEngine   http.Header // of the attempt at hand
+	fromEngine http.Header
 	line       []byte // of the access log
 	in, out    int64  // body bytes from and to the client
 }
 
-var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+var exchanges = sync.Pool{New: func() any { return &exchange{fromEngine: make(http.Header, 8)} }}
 
 // reset empties an exchange for its pool. Buffers stay, references go.
 func (x *exchange) reset() {
@@ -87,12 +91,13 @@ func (x *exchange) reset() {
 	x.meter.reset()
 	x.ep, x.path, x.named, x.query, x.alias, x.holder = nil, "", "", "", "", selector.Holder{}
 	x.env, x.class, x.ask = Envelope{}, selector.Class{}, selector.Ask{}
-	x.guard, x.trial, x.crashes = nil, nil, false
+	x.guard, x.trial, x.crashes, x.trying = nil, nil, false, trying{}
 	x.cold, x.streamed = false, false
 	x.learned, x.gate, x.waited, x.paid = false, nil, time.Time{}, false
 	x.status, x.code, x.abort, x.engine, x.attempts, x.inEngines, x.queued, x.in, x.out = 0, "", false, "", 0, 0, 0, 0, 0
 	x.firstAt, x.lastAt, x.armed = time.Time{}, time.Time{}, time.Time{}
 	x.fault = engineAnswer{}
+	x.toEngine, x.fromEngine = emptied(x.toEngine), emptied(x.fromEngine)
 	x.answer.Reset()
 	if x.held = x.held[:0]; cap(x.held) > keepBufferBytes {
 		x.held = nil
@@ -100,6 +105,16 @@ func (x *exchange) reset() {
 	if x.edited = x.edited[:0]; cap(x.edited) > keepBufferBytes {
 		x.edited = nil
 	}
+}
+
+// emptied is h without content, or another where h has grown.
+func emptied(h http.Header) http.Header {
+	const ordinary = 16
+	if len(h) > ordinary {
+		return make(http.Header, 8)
+	}
+	clear(h)
+	return h
 }
 
 // freeBody lets go of the request's body: at the end, or when content has gone
@@ -124,24 +139,29 @@ type engineAnswer struct {
 	param   string
 }
 
-// attemptOn picks up the lease's engine, sends the request and relays the
-// answer. What it returns says how it ended; everything the client was sent
-// is in x.
-func (x *exchange) attemptOn(e *engine.Engine, fresh bool) attemptFacts {
+// send sends the request to the attempt's engine. Without a response it says
+// how the attempt ended.
+func (x *exchange) send(e *engine.Engine, fresh bool) (*incoming, attemptFacts) {
 	x.fault, x.cold, x.streamed = engineAnswer{}, false, false
 	in, failed := x.h.client.send(x.halt, &outgoing{engine: e, method: x.ep.method, path: x.path, query: x.query,
-		header: x.engineHeader(e), body: x.body, fresh: fresh, once: !x.harmless()})
-	if failed != nil {
-		if x.halt.ended() {
-			return attemptFacts{End: x.endOfHalt(endHeaderTimeout), BodySent: failed.bodySent}
-		}
-		if x.halt.wasCut() {
-			return attemptFacts{End: endHeaderTimeout, BodySent: failed.bodySent}
-		}
-		return attemptFacts{End: failed.end, Reused: failed.reused, BodySent: failed.bodySent}
+		header: x.engineHeader(e), body: x.body, fresh: fresh, once: !x.harmless(), into: x.fromEngine})
+	switch {
+	case failed == nil:
+		x.cold = in.cold
+		return in, attemptFacts{}
+	case x.halt.ended():
+		return nil, attemptFacts{End: x.endOfHalt(endHeaderTimeout), BodySent: failed.bodySent}
+	case x.halt.wasCut():
+		return nil, attemptFacts{End: endHeaderTimeout, BodySent: failed.bodySent}
+	default:
+		return nil, attemptFacts{End: failed.end, Reused: failed.reused, BodySent: failed.bodySent}
 	}
+}
+
+// take relays the response. What it returns says how the attempt ended;
+// everything the client was sent is in x.
+func (x *exchange) take(e *engine.Engine, in *incoming) attemptFacts {
 	defer in.body.Close()
-	x.cold = in.cold
 	facts := x.receive(e, in)
 	facts.BodySent = true
 	facts.Committed = !x.firstAt.IsZero()
@@ -221,6 +241,7 @@ func (x *exchange) header(in *incoming) http.Header {
 func (x *exchange) ours() {
 	h := x.w.Header()
 	h["X-Request-Id"] = x.id[:]
+	h["Date"] = dateOf(time.Now())
 	if x.shape == shapeAnthropic {
 		h["Request-Id"] = x.id[:]
 	}
@@ -241,6 +262,26 @@ var (
 	closeConnection = []string{"close"}
 )
 
+// dated is the Date header of one second: net/http would spell it out for every
+// answer.
+type dated struct {
+	second int64 // since 1970
+	values []string
+}
+
+var date atomic.Pointer[dated]
+
+// dateOf is the Date header of an answer; nobody may change it.
+func dateOf(now time.Time) []string {
+	second := now.Unix()
+	d := date.Load()
+	if d == nil || d.second != second {
+		d = &dated{second, []string{now.UTC().Format(http.TimeFormat)}}
+		date.Store(d)
+	}
+	return d.values
+}
+
 // begin sends the status; the header is complete.
 func (x *exchange) begin(status int) {
 	x.ours()
@@ -248,11 +289,12 @@ func (x *exchange) begin(status int) {
 	x.w.WriteHeader(status)
 }
 
-// write sends bytes to the client, at once where flush is set. Each write has
-// its own deadline and there is none for the answer as a whole: a slow client
-// ends, a long stream does not. False means that the client is gone.
-func (x *exchange) write(b []byte, flush bool) bool {
-	x.arm(time.Now())
+// write sends bytes to the client: at once where flush is set, else with what
+// follows or with the end, which net/http writes together. Each write has its
+// own deadline and there is none for the answer as a whole: a slow client ends,
+// a long stream does not. False means that the client is gone.
+func (x *exchange) write(now time.Time, b []byte, flush bool) bool {
+	x.arm(now)
 	x.dog.paused.Store(true)
 	n, err := x.w.Write(b)
 	x.out += int64(n)

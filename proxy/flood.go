@@ -103,9 +103,18 @@ func (f *flood) sniff(p []byte) {
 // metered accounts for the requests of HTTP/2 connections.
 type metered struct{ next http.Handler }
 
-func (m metered) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (m *metered) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor != 2 {
+		m.next.ServeHTTP(w, r)
+		return
+	}
+	m.serveStream(w, r)
+}
+
+// serveStream serves one request of an HTTP/2 connection.
+func (m *metered) serveStream(w http.ResponseWriter, r *http.Request) {
 	conn, _ := r.Context().Value(connKey{}).(*clientConn)
-	if r.ProtoMajor != 2 || conn == nil {
+	if conn == nil {
 		m.next.ServeHTTP(w, r)
 		return
 	}

@@ -112,10 +112,15 @@ func (h *halt) letGo() bool {
 
 // haltOf is the halt of a request that begins, and what undoes it at its end.
 func haltOf(ctx context.Context, conn *clientConn) (h *halt, end func() bool) {
-	if conn != nil {
-		conn.halt.begin()
-		return &conn.halt, nil
+	if conn == nil {
+		return haltWith(ctx)
 	}
-	h = &halt{}
+	conn.halt.begin()
+	return &conn.halt, nil
+}
+
+// haltWith is apart so that only what needs one allocates.
+func haltWith(ctx context.Context) (*halt, func() bool) {
+	h := &halt{}
 	return h, context.AfterFunc(ctx, func() { h.end(context.Cause(ctx)) })
 }

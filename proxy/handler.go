@@ -248,8 +248,8 @@ func (x *exchange) run() (abort bool) {
 	if x.halt, end = haltOf(x.r.Context(), conn); end != nil {
 		defer end()
 	} else {
-		conn.busy.Store(true)
-		defer conn.busy.Store(false)
+		conn.begin(x.r)
+		defer conn.finish()
 	}
 	outcome := OutcomeClient
 	x.scanner = scanners.Get().(*Scanner)

@@ -51,7 +51,7 @@ func (h *hangups) add(c *clientConn) {
 	h.conns.Store(c.id, c)
 	sc.Control(func(fd uintptr) {
 		ev := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(c.id), Pad: int32(c.id >> 32)}
-		unix.EpollCtl(h.epoll, unix.EPOLL_CTL_ADD, int(fd), &ev)
+		c.watched = unix.EpollCtl(h.epoll, unix.EPOLL_CTL_ADD, int(fd), &ev) == nil
 	})
 }
 

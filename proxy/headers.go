@@ -22,9 +22,12 @@ func passesToEngine(name string) bool {
 
 // engineHeader builds the header of an attempt on e. A header that the client
 // named in Connection is hop-by-hop, whatever it is called. The engine's own
-// key goes in last: nothing that a client sends replaces or removes it.
-func engineHeader(from http.Header, requestID []string, e *engine.Engine, dropped *droppedHeaders) http.Header {
-	h := make(http.Header, 8)
+// key goes in last: nothing that a client sends replaces or removes it. h is
+// empty, and returned; nil where a new one is to be made.
+func engineHeader(h, from http.Header, requestID []string, e *engine.Engine, dropped *droppedHeaders) http.Header {
+	if h == nil {
+		h = make(http.Header, 8)
+	}
 	for name, values := range from {
 		switch {
 		case passesToEngine(name), e.HandsOn(name):
@@ -47,13 +50,19 @@ func engineHeader(from http.Header, requestID []string, e *engine.Engine, droppe
 }
 
 // engineHeader is the header of the exchange's next attempt. What is dropped
-// of the client's is counted once.
+// of the client's is counted once. To plain-text engines it lies in a map of the
+// exchange's own, which nobody reads once send has returned.
 func (x *exchange) engineHeader(e *engine.Engine) http.Header {
 	dropped := x.h.metrics.dropped
 	if x.attempts > 1 {
 		dropped = nil
 	}
-	return engineHeader(x.r.Header, x.id[:], e, dropped)
+	if !plainText(e) {
+		return engineHeader(nil, x.r.Header, x.id[:], e, dropped)
+	}
+	clear(x.toEngine)
+	x.toEngine = engineHeader(x.toEngine, x.r.Header, x.id[:], e, dropped)
+	return x.toEngine
 }
 
 func dropNamed(h http.Header, connection []string) {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log"
 	"net"
@@ -36,7 +37,7 @@ func NewServer(base context.Context, h *Handler, idle time.Duration, maxStreams 
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler:   metered{h},
+		Handler:   &metered{h},
 		Protocols: &protocols,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          maxStreams,
@@ -156,6 +157,8 @@ func connOf(r *http.Request) *clientConn {
 // clientConn is one accepted connection; with TLS, what lies below it.
 type clientConn struct {
 	net.Conn
+	reads   deadline
+	writes  deadline
 	watcher *hangups
 	metrics *connMetrics
 	flood   flood
@@ -164,6 +167,8 @@ type clientConn struct {
 	id      uint64
 	gone    atomic.Bool // the peer has closed its side
 	busy    atomic.Bool // an HTTP/1 request is in progress
+	watched bool        // the watcher tells when the peer closes; fixed before the first read
+	alone   atomic.Bool // net/http need not wait for that as well
 	rst     atomic.Bool // it is to end with a RST, without a farewell of TLS
 	cancel  atomic.Pointer[context.CancelCauseFunc]
 	halt    halt // of the HTTP/1 request in progress
@@ -180,14 +185,61 @@ func (c *clientConn) hangUp() {
 	}
 }
 
+// begin is called with an HTTP/1 request that goes to an engine, finish at its
+// end.
+//
+// Once a request is read, net/http reads one byte more, in a goroutine, to
+// notice that the client leaves: the stack of one under each stream, a system
+// call and two switches for each request, for what the watcher tells anyway. A
+// body of known length is read through net/http's buffer of 4 KiB or into one of
+// ours that is no smaller, so that until finish such a read can be told from
+// others. Where TLS is spoken, a client may take its leave in words and wait for
+// ours, and only a read hears them.
+func (c *clientConn) begin(r *http.Request) {
+	c.busy.Store(true)
+	c.alone.Store(c.watched && r.TLS == nil && r.ContentLength > 0)
+}
+
+func (c *clientConn) finish() {
+	c.alone.Store(false)
+	c.busy.Store(false)
+}
+
 // Read reads from the client, who may not send without end.
 func (c *clientConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
+	if len(p) == 1 && c.alone.Load() {
+		return 0, nil // ends the wait without a word
+	}
+	n, err := c.read(p)
 	if c.flood.over(p[:n]) {
 		c.giveUp(endedByFrames)
 		return 0, errFlood
 	}
 	return n, err
+}
+
+func (c *clientConn) read(p []byte) (n int, err error) {
+	if err = c.reads.begin(c.Conn.SetReadDeadline); err != nil {
+		return 0, err
+	}
+	defer c.reads.end()
+	for {
+		if n, err = c.Conn.Read(p); !c.reads.tooEarly(err, c.Conn.SetReadDeadline) {
+			return n, err
+		}
+	}
+}
+
+func (c *clientConn) SetReadDeadline(t time.Time) error {
+	return c.reads.move(t, c.Conn.SetReadDeadline)
+}
+
+func (c *clientConn) SetWriteDeadline(t time.Time) error {
+	return c.writes.move(t, c.Conn.SetWriteDeadline)
+}
+
+func (c *clientConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
 // resetOnClose makes the connection end with a RST instead of a FIN.
@@ -214,19 +266,39 @@ func (c *clientConn) Close() error {
 var plainError = []byte("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
 
 // Write sends p.
-func (c *clientConn) Write(p []byte) (int, error) { return c.write(c.Conn, p) }
+func (c *clientConn) Write(p []byte) (int, error) {
+	if whole := c.reshaped(p); whole != nil {
+		if _, err := c.send(whole); err != nil {
+			return 0, err
+		}
+		return len(p), nil
+	}
+	return c.send(p)
+}
 
-// write sends p to w, in the shape of our errors where it is one of net/http's own.
-func (c *clientConn) write(w io.Writer, p []byte) (int, error) {
-	if len(p) < 512 && !c.busy.Load() && bytes.HasPrefix(p, []byte("HTTP/1.1 4")) && bytes.Contains(p, plainError) {
-		if status, err := strconv.Atoi(string(p[9:12])); err == nil {
-			if _, err := w.Write(malformedAnswer(status)); err != nil {
-				return 0, err
-			}
-			return len(p), nil
+func (c *clientConn) send(p []byte) (n int, err error) {
+	if err = c.writes.begin(c.Conn.SetWriteDeadline); err != nil {
+		return 0, err
+	}
+	defer c.writes.end()
+	for {
+		var sent int
+		sent, err = c.Conn.Write(p[n:])
+		if n += sent; !c.writes.tooEarly(err, c.Conn.SetWriteDeadline) {
+			return n, err
 		}
 	}
-	return w.Write(p)
+}
+
+// reshaped is what to send in the place of p, where that is net/http's own
+// answer to a request that it could not read; else nil.
+func (c *clientConn) reshaped(p []byte) []byte {
+	if len(p) < 512 && !c.busy.Load() && bytes.HasPrefix(p, []byte("HTTP/1.1 4")) && bytes.Contains(p, plainError) {
+		if status, err := strconv.Atoi(string(p[9:12])); err == nil {
+			return malformedAnswer(status)
+		}
+	}
+	return nil
 }
 
 // malformedAnswer is the whole HTTP/1.1 answer to a request that could not be read.

@@ -31,9 +31,16 @@ func (x *exchange) relayStream(e *engine.Engine, in *incoming) attemptEnd {
 	x.beginStream(in)
 	s := stream{x: x, engine: e, status: in.status}
 	for {
-		end, over := s.next(in.body)
-		if over {
-			return end
+		after := s.marked // what an engine sends after it is no part of the answer
+		ended := s.read(in.body)
+		if !after {
+			j := s.judge(&x.reader)
+			if end, over := s.forward(&j); over {
+				return end
+			}
+		}
+		if ended {
+			return s.end()
 		}
 	}
 }
@@ -53,45 +60,34 @@ func (x *exchange) beginStream(in *incoming) {
 	x.streamed = true
 }
 
-// stream is one stream being relayed. The functions between here and the
-// client's connection lie on each other for as long as a write takes, over the
-// 2.8 KiB that net/http needs for a header: with small frames 8 KiB of stack
-// are enough for a stream.
+// stream is one stream being relayed. The functions between net/http's and the
+// client's connection lie on each other while the header is written, which takes
+// net/http 3.3 KiB: with few and small frames 8 KiB of stack are enough for a
+// stream. BenchmarkHeld has the figure.
 type stream struct {
 	x       *exchange
 	engine  *engine.Engine
 	status  int
-	marked  bool   // [DONE] has come
-	drained bool   // the time for what follows the end runs
-	closing string // what a cut last event needs after it
+	now     time.Time // of the latest read
+	last    bool      // nothing follows it: that was the framing's own end
+	marked  bool      // [DONE] has come
+	drained bool      // the time for what follows the end runs
+	closing string    // what a cut last event needs after it
 }
 
-// next relays what one read of the body gives.
-func (s *stream) next(body io.Reader) (end attemptEnd, over bool) {
+// read reads the body once; ended says that no more can be read.
+func (s *stream) read(body io.Reader) (ended bool) {
 	rd := &s.x.reader
 	n, err := body.Read(rd.Space(readAtLeast))
-	if s.marked { // what an engine sends after it is no part of the answer
-		if err != nil {
-			return s.end(err == io.EOF), true
-		}
-		return 0, false
+	s.now, s.last = time.Now(), err == io.EOF
+	if s.marked {
+		return err != nil
 	}
 	rd.Fill(n)
-	if err == io.EOF {
+	if s.last {
 		rd.End() // only a clean end makes an event of what has no blank line
 	}
-	now := time.Now()
-	j := s.judge(rd)
-	if j.progress { // a comment is none, nor a part of an event
-		s.engine.Progress(now)
-	}
-	if end, over = s.forward(j, now); over {
-		return end, true
-	}
-	if err != nil {
-		return s.end(err == io.EOF), true
-	}
-	return 0, false
+	return err != nil
 }
 
 // reading is what the events of one read are.
@@ -155,9 +151,12 @@ func (s *stream) judge(rd *eventReader) reading {
 }
 
 // forward sends what was judged, in one write, or holds it back.
-func (s *stream) forward(j reading, now time.Time) (end attemptEnd, over bool) {
+func (s *stream) forward(j *reading) (end attemptEnd, over bool) {
 	x := s.x
-	if j.content && !s.contentAt(now) {
+	if j.progress { // a comment is none, nor a part of an event
+		s.engine.Progress(s.now)
+	}
+	if j.content && !s.content() {
 		return endContentTimeout, true
 	}
 	if !j.send {
@@ -181,26 +180,27 @@ func (s *stream) forward(j reading, now time.Time) (end attemptEnd, over bool) {
 	return 0, false
 }
 
-// contentAt notes content. Here, and once, it is decided whether it came in
+// content notes content. Here, and once, it is decided whether it came in
 // time: what is late by a hair is not sent and then called a timeout.
-func (s *stream) contentAt(now time.Time) bool {
+func (s *stream) content() bool {
 	x := s.x
 	if x.firstAt.IsZero() {
 		if !x.dog.watch(x.set.limits.Stall, &errStalled, true) {
 			return false
 		}
-		x.firstContent(now)
+		x.firstContent(s.now)
 		x.freeBody()
 	}
-	x.lastAt = now
-	if x.trial != nil && now.Sub(x.firstAt) >= trialStream {
+	x.lastAt = s.now
+	if x.trial != nil && s.now.Sub(x.firstAt) >= trialStream {
 		x.trial.End(nil)
 	}
-	x.meterMore(now)
+	x.meterMore(s.now)
 	return true
 }
 
-// send writes what is held and out, after the header if it is still due.
+// send writes what is held and out, after the header if it is still due. The
+// last of it goes out with the framing's end, which follows at once.
 func (s *stream) send(out []byte) bool {
 	x := s.x
 	if x.status == 0 {
@@ -211,14 +211,13 @@ func (s *stream) send(out []byte) bool {
 		out = x.held
 		x.held = x.held[:0]
 	}
-	return len(out) == 0 || x.write(out, true)
+	return len(out) == 0 || x.write(s.now, out, !s.last)
 }
 
-// end is reached when no more can be read; clean is the framing's own end.
-func (s *stream) end(clean bool) attemptEnd {
+// end is reached when no more can be read.
+func (s *stream) end() attemptEnd {
 	x := s.x
-	clean = clean && !x.halt.ended()
-	switch x.answer.finish(clean) {
+	switch x.answer.finish(s.last && !x.halt.ended()) {
 	case endingComplete:
 		if !s.send(nil) {
 			return endClientGone
@@ -257,7 +256,7 @@ func (x *exchange) failStream(c Cause) {
 	}
 	x.code, x.abort = code, true
 	if mediaType(x.w.Header()) == "text/event-stream" {
-		x.write(x.shape.appendErrorEvent(nil, code, message, x.id[0], x.answer.sequence), true)
+		x.write(time.Now(), x.shape.appendErrorEvent(nil, code, message, x.id[0], x.answer.sequence), true)
 	} else if conn := connOf(x.r); conn != nil && !x.r.ProtoAtLeast(1, 1) {
 		conn.resetOnClose() // to an HTTP/1.0 client the end of the connection is that of the answer
 	}

@@ -95,7 +95,7 @@ func (x *exchange) relayWhole(e *engine.Engine, in *incoming) attemptEnd {
 	h := x.header(in)
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.begin(in.status)
-	if !x.write(body, false) {
+	if !x.write(x.lastAt, body, false) {
 		return endClientGone
 	}
 	if x.answer.failed && x.ep.api == APIResponses {
@@ -166,7 +166,7 @@ func (x *exchange) relayRest(e *engine.Engine, in *incoming) attemptEnd {
 				x.edited = x.renamer.append(x.edited[:0], out)
 				out = x.edited
 			}
-			if !x.write(out, true) {
+			if !x.write(now, out, true) {
 				return endClientGone
 			}
 			x.held = x.held[:0]
@@ -232,7 +232,7 @@ func (x *exchange) deliverFault() {
 	}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.begin(f.status)
-	x.write(body, false)
+	x.write(time.Now(), body, false)
 }
 
 // asNamed is an engine's text with the model named as the client does.

@@ -136,7 +136,7 @@ func looksLikeHTTP(e tls.RecordHeaderError) bool {
 // refusePlain answers a client that speaks HTTP without TLS, and takes in what
 // it still sends, for a moment: a reset would overtake the answer.
 func refusePlain(conn *clientConn) {
-	conn.SetDeadline(time.Now().Add(time.Second))
+	conn.Conn.SetDeadline(time.Now().Add(time.Second)) // which is what the rest works on
 	conn.Conn.Write(connAnswer(http.StatusBadRequest, "this port speaks TLS: the address begins with https://"))
 	if tcp, ok := conn.Conn.(*net.TCPConn); ok && tcp.CloseWrite() == nil {
 		io.CopyN(io.Discard, tcp, 8<<20)
@@ -171,7 +171,16 @@ type secureConn struct {
 	raw *clientConn
 }
 
-func (c *secureConn) Write(p []byte) (int, error) { return c.raw.write(c.Conn, p) }
+// Write sends p.
+func (c *secureConn) Write(p []byte) (int, error) {
+	if whole := c.raw.reshaped(p); whole != nil {
+		if _, err := c.Conn.Write(whole); err != nil {
+			return 0, err
+		}
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
 
 // Close ends the connection. The farewell of TLS says that nothing is missing,
 // which is not to be said of an answer that was cut.

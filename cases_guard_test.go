@@ -154,10 +154,12 @@ func TestSlowEngineGetsLess(t *testing.T) {
 			}
 		}
 	}
-	for name, fast := range map[string]time.Duration{"one": time.Millisecond, "all": 500 * time.Millisecond} {
+	// So slow that a busy machine, which makes all of them slower, leaves it more
+	// than three times as slow as they; less than what silence is told by.
+	for name, times := range map[string]struct{ fast, slow time.Duration }{"one": {time.Millisecond, 1500 * time.Millisecond}, "all": {500 * time.Millisecond, 500 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e3 := startPlayed(t, delayed(500*time.Millisecond))
+			fast, e3 := times.fast, startPlayed(t, delayed(times.slow))
 			g := startCase(t, "", startPlayed(t, delayed(fast)), startPlayed(t, delayed(fast)), e3)
 			all := steadily(g, 30, 22*time.Second, true)
 			if n := failed(all); n > 0 {

@@ -86,7 +86,7 @@ func TestPipelinedRequests(t *testing.T) {
 			streams(token(x.Request.Header.Get("X-Request-Id")), finishEvent, doneEvent)(x)
 			return
 		}
-		x.Respond(200, "application/json", `{"id":"`+x.Request.Header.Get("X-Request-Id")+`"}`)
+		x.Respond(200, "application/json", strings.Replace(wholeAnswer, "chatcmpl-1", x.Request.Header.Get("X-Request-Id"), 1))
 	})
 	g := startCase(t, "", e1)
 	w := dialWire(t, g)

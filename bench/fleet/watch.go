@@ -112,10 +112,17 @@ func (x *watcher) clients(ctx context.Context) {
 	for _, g := range x.w.gateways {
 		all.Go(func() {
 			var asked sync.WaitGroup
-			for n := 0; sleep(ctx, 100*time.Millisecond); n++ {
+			defer asked.Wait()
+			tick := time.NewTicker(100 * time.Millisecond) // as often on a busy machine
+			defer tick.Stop()
+			for n := 0; ; n++ {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+				}
 				asked.Go(func() { x.client(g, n) })
 			}
-			asked.Wait()
 		})
 	}
 	all.Wait()

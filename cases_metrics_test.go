@@ -248,8 +248,8 @@ func TestC61_BurstsSpread(t *testing.T) {
 
 func TestC62_PrefillCountsAsLoad(t *testing.T) {
 	t.Parallel()
-	engines := startScripts(t, 3, playAfter(200*time.Millisecond)) // holds back its header, too
-	g := startGateway(t, fleetTOML(engines), nths(3)...)
+	engines := startScripts(t, 3, playAfter(200*time.Millisecond))               // holds back its header, too
+	g := startGateway(t, withPolicy("capacity", fleetTOML(engines)), nths(3)...) // a plan goes by times, which a busy machine makes unlike
 	c := client(t)
 	var all together
 	tick := time.NewTicker(5 * time.Millisecond)

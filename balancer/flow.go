@@ -121,7 +121,7 @@ func (f *flow) step(before float64) (found *ewma) {
 	if f.long.whole < 2*rateLeast.Seconds() {
 		return nil // it has just begun, and is known from its first second
 	}
-	most := stepSure
+	most, risen := stepSure, 0.0
 	for n := 1; n <= windows && f.recent[n-1].seconds > 0; n++ {
 		w := f.window(n)
 		if w.seconds < rateLeast.Seconds()-windowLeast/2 || w.seconds > rateMemory.Seconds()/2 {
@@ -130,11 +130,11 @@ func (f *flow) step(before float64) (found *ewma) {
 		expected := before * w.seconds
 		// One request more or less is none too many of a rate near nothing.
 		if z := (w.events - expected) / math.Sqrt(f.dispersion()*expected+1); z > most {
-			most, found = z, &w
+			most, found, risen = z, &w, expected
 		}
 	}
 	if found != nil {
-		found.events -= math.Sqrt(f.dispersion() * found.events)
+		found.events = max(risen, found.events-math.Sqrt(f.dispersion()*found.events))
 	}
 	return found
 }

@@ -200,18 +200,21 @@ func (s *stream) content() bool {
 }
 
 // send writes what is held and out, after the header if it is still due. The
-// last of it goes out with the framing's end, which follows at once.
+// last of it goes out with the framing's end, which follows at once; but a whole
+// stream in one go would become an answer with a length.
 func (s *stream) send(out []byte) bool {
 	x := s.x
+	flush := !s.last
 	if x.status == 0 {
 		x.begin(s.status)
+		flush = true
 	}
 	if len(x.held) > 0 {
 		x.held = append(x.held, out...)
 		out = x.held
 		x.held = x.held[:0]
 	}
-	return len(out) == 0 || x.write(s.now, out, !s.last)
+	return len(out) == 0 || x.write(s.now, out, flush)
 }
 
 // end is reached when no more can be read.

@@ -131,6 +131,7 @@ func trickle(x *enginetest.Exchange, from string) {
 // An engine that sends a byte now and then sends nothing: it is out as a
 // silent one is, and no client waits longer for it.
 func TestTricklingEngineIsOut(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		stream bool
 		play   enginetest.Play
@@ -185,6 +186,7 @@ func TestEngineThatBreaksStreamsOffStaysOut(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a cool-down takes five seconds, the next ten")
 	}
+	t.Parallel()
 	for name, end := range map[string]func(x *enginetest.Exchange){
 		"stalls": (*enginetest.Exchange).Hang, "closes": (*enginetest.Exchange).Close,
 	} {

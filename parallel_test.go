@@ -3,4 +3,4 @@
 package main
 
 // Most tests wait, and work little.
-const testsAtOnce = "8"
+const testsAtOnce = "12"

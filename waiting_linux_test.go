@@ -31,12 +31,12 @@ func TestStreamsWaitWithoutAReader(t *testing.T) {
 	for i := range n {
 		all.Go(func() {
 			w := dialWire(t, g)
-			w.send(rawPost("/v1/chat/completions", chatBody("m", fmt.Sprint("held-", i), true)))
+			w.send(rawPost("/v1/chat/completions", chatBody("m", fmt.Sprint("held-", i), true), "Connection: close"))
 			if resp := w.head(); resp.StatusCode != http.StatusOK {
 				t.Error(resp.Status)
 			}
 			<-release
-			if rest, err := w.rest(); !strings.HasSuffix(rest, "0\r\n\r\n") {
+			if rest, err := w.rest(); err != nil || !strings.HasSuffix(rest, "0\r\n\r\n") {
 				t.Errorf("%v, %q", err, rest)
 			}
 		})

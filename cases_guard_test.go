@@ -170,7 +170,7 @@ func TestSlowEngineGetsLess(t *testing.T) {
 			switch slow, its := g.metric(`penstock_penalty{engine="e3"}`), len(askedOf(e3)); {
 			case least < 1:
 				t.Errorf("a penalty of %g for those that are not slower than others", least)
-			case name == "one" && slow > 0.8 && its > len(all)/10: // one that costs so much gets too little to be judged by
+			case name == "one" && slow > 0.8 && its > len(all)/5: // a third is its part; one that costs so much gets too little to be judged by
 				t.Errorf("penalty factor %g, and it had %d of %d requests", slow, its, len(all))
 			case name == "all" && slow < 1:
 				t.Errorf("penalty factor %g", slow)

@@ -322,22 +322,25 @@ func TestC48_FrozenH2Connections(t *testing.T) {
 }
 
 // More streams than an engine takes on one connection get another connection
-// and do not wait.
+// and do not wait: more than two connections' worth are answered only once all
+// of these are there.
 func TestH2StreamsBeyondTheEnginesLimit(t *testing.T) {
-	const streams = 90
-	var waiting sync.WaitGroup
-	waiting.Add(streams)
+	const streams, limit, together = 48, 16, 40
+	var there atomic.Int64
+	enough := make(chan struct{})
 	e := startFrameEngine(t, func(c *frameConn, id uint32) {
 		if string(c.bodies[id]) == "first" {
 			c.answer(id, "ok", true)
 			return
 		}
-		waiting.Done()
+		if there.Add(1) == together {
+			close(enough)
+		}
 		go func() {
-			waiting.Wait() // for all of them
+			<-enough
 			c.answer(id, "ok", true)
 		}()
-	}, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 30})
+	}, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: limit})
 	c, known := secureClient(t), e.engine()
 	if _, failed := ask(t, c, posting(known, "first")); failed != nil { // with it come the settings
 		t.Fatal(failed.err)

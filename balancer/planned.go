@@ -1,10 +1,6 @@
 package balancer
 
-import (
-	"math"
-
-	"penstock/route"
-)
+import "penstock/route"
 
 // planned is what a plan has for one source, by class.
 type planned map[route.ClassKey]*route.PlanRow
@@ -93,46 +89,3 @@ func (rows planned) share(cands []route.Candidate) (total float64) {
 	}
 	return sum
 }
-
-// price sets what one more request costs on each candidate, where the plan knows
-// it of all that take traffic.
-func price(p *route.Plan, cands []route.Candidate, was *route.Class) {
-	if p == nil || p.Rule != route.RulePlanned {
-		return
-	}
-	costs := make(map[string]route.Cost, len(p.Engines))
-	for i := range p.Engines {
-		costs[p.Engines[i].Name] = p.Engines[i].Cost
-	}
-	for i := range cands {
-		c := &cands[i]
-		if c.Cost = costs[c.Engine.Name]; !c.Cost.Known() && takes(c) {
-			for k := range cands {
-				cands[k].Cost = route.Cost{}
-			}
-			return
-		}
-		c.Cost.Alone += float32(c.Engine.RoundTrip().Seconds() * 1000)
-		if was != nil {
-			c.Cost = settled(c.Cost, was.Pool, c.Live.ID)
-		}
-	}
-}
-
-// settled is the cost of the table before where that is about the same: a pool
-// is not to be made anew for what a round trip differs by.
-func settled(now route.Cost, was *route.Pool, id uint16) route.Cost {
-	i := was.ByID(id)
-	if i == route.None {
-		return now
-	}
-	old := was.Candidates[i].Cost
-	near := func(a, b float32) bool { return math.Abs(float64(a-b)) <= sameCost*float64(b) }
-	if near(now.Alone, old.Alone) && near(now.PerSeq, old.PerSeq) && near(now.PerToken, old.PerToken) && near(now.Slots, old.Slots) {
-		return old
-	}
-	return now
-}
-
-// sameCost is by what part a cost may be another without a new table.
-const sameCost = 0.05

@@ -14,7 +14,6 @@ type testFleet struct {
 	t      testing.TB
 	fleet  *engine.Fleet
 	tables *route.Published
-	cost   route.Cost // of all engines
 }
 
 // newTestFleet has n engines, e00000 on, that serve the models.
@@ -65,9 +64,6 @@ func (f *testFleet) publish(extra ...route.ClassKey) {
 				continue
 			}
 			cands := route.Candidates(m, key)
-			for i := range cands {
-				cands[i].Cost = f.cost
-			}
 			id := fmt.Sprint(len(cands), cands[0].Engine.Name, cands[len(cands)-1].Engine.Name)
 			if pools[id] == nil {
 				var prev *route.Pool

@@ -72,7 +72,7 @@ func TestPolicyNearest(t *testing.T) {
 	t.Parallel()
 	engines := startScripts(t, 3, playAnswer)
 	clusters := []string{"cluster = \"here\"", "cluster = \"far\"", "cluster = \"here\""}
-	g := startGateway(t, "[gateway]\nsource = \"here\"\n"+withPolicy("nearest", fleetTOML(engines, clusters...)), nths(3)...)
+	g := startGateway(t, "[gateway]\nsource = \"here\"\n[network]\nrtt_ms = { here = { here = 1, far = 40 } }\n"+withPolicy("nearest", fleetTOML(engines, clusters...)), nths(3)...)
 	g.await("a table of the policy", func() bool { return g.tables.Load().Policy == "nearest" })
 	c := client(t)
 	for i := range 40 {

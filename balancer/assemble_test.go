@@ -93,6 +93,13 @@ func TestAssembleRoundTrips(t *testing.T) {
 	if s := Assemble(in); s.RTT[0][0] != nearRTT || s.RTT[0][3] != farRTT || s.Guessed != 4 {
 		t.Errorf("round trips of nobody's knowledge: %v, %d guessed", s.RTT, s.Guessed)
 	}
+	// A source's own cluster is left for one that is nearer by a millisecond.
+	for _, c := range []struct{ own, far, want float64 }{{0.7, 0.3, 0}, {1.4, 0.6, 1}, {1.4, 0.3, 1}, {40.9, 40.2, 40}, {42.1, 40.2, 42}} {
+		in.Demands = []*route.Demand{seen("g1", c.own, c.far)}
+		if s := Assemble(in); s.RTT[0][0] != c.want || s.RTT[0][1] != c.want || s.RTT[0][2] != math.Round(c.far) {
+			t.Errorf("here at %v ms and far at %v: round trips %v", c.own, c.far, s.RTT)
+		}
+	}
 	// Engines of one cluster are equal but for whole milliseconds.
 	d := told("g1", "here", 1)
 	d.Engines = []route.Sighting{{Engine: "a", RTT: 10.4}, {Engine: "b", RTT: 11.3}, {Engine: "c", RTT: 20}, {Engine: "d", RTT: 22.6}}

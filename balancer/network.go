@@ -41,7 +41,8 @@ const (
 // engine of the same cluster has, else a guess by rule, which is counted. What
 // was measured is in whole ms, and within one of its cluster's least is that
 // least: finer differences are not worth a move, and engines of one cluster
-// stay equal.
+// stay equal. Nor is a source's own cluster left for one that looks nearer by
+// less than that.
 func tripsOf(in *Inputs, s *Situation, demands []*route.Demand, index map[string]int) (trips [][]float64, guessed int) {
 	trips = make([][]float64, len(s.Sources))
 	for i := range trips {
@@ -71,10 +72,19 @@ func (in *Inputs) completeTrips(source string, engines []EngineView, trips []flo
 			least[engines[j].Cluster] = trips[j]
 		}
 	}
+	whole := make(map[string]float64, len(least)) // least in whole ms
+	for cluster, ms := range least {
+		whole[cluster] = math.Round(ms)
+	}
+	for _, ms := range least {
+		if own, ok := least[source]; ok && own-ms < 1 {
+			whole[source] = min(whole[source], math.Round(ms))
+		}
+	}
 	farthest := math.NaN()
 	for j := range engines {
 		e := &engines[j]
-		trips[j] = math.Round(least[e.Cluster]) + math.Floor(trips[j]-least[e.Cluster])
+		trips[j] = whole[e.Cluster] + math.Floor(trips[j]-least[e.Cluster])
 		if in.Network != nil {
 			if ms, ok := in.Network(source, e); ok {
 				trips[j] = ms
@@ -92,10 +102,9 @@ func (in *Inputs) completeTrips(source string, engines []EngineView, trips []flo
 		if !math.IsNaN(trips[j]) {
 			continue
 		}
-		ms, ok := least[e.Cluster]
+		ms, ok := whole[e.Cluster]
 		switch {
 		case ok:
-			ms = math.Round(ms)
 		case e.Cluster == source:
 			ms = min(nearRTT, farthest)
 			guessed++

@@ -236,7 +236,7 @@ func TestC17_SaltAndAdapterAreOfTheKey(t *testing.T) {
 	for _, e := range engines {
 		e.SetModels("m", "m-lora")
 	}
-	g := startGateway(t, fleetTOML(engines), nths(4)...)
+	g := startGateway(t, withPolicy("capacity", fleetTOML(engines)), nths(4)...) // a plan goes by times, which a busy machine makes unlike
 	c := client(t)
 	prompt := strings.Repeat("the same long prompt ", 200)
 	body := func(model, salt string) string {

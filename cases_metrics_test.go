@@ -157,7 +157,7 @@ func TestC25_EnginesWithoutMetricsServe(t *testing.T) {
 	engines[0].SetPage("/metrics", enginetest.Page{Status: 501, ContentType: "application/json",
 		Body: `{"error":{"code":501,"message":"This server does not support metrics endpoint.","type":"not_supported_error"}}`})
 	engines[1].SetPage("/metrics", enginetest.Page{Status: 404})
-	g := startGateway(t, fleetTOML(engines), nths(3)...)
+	g := startGateway(t, withPolicy("capacity", fleetTOML(engines)), nths(3)...) // as in C62
 	g.await("the metrics pages to be asked for", func() bool {
 		return !slices.ContainsFunc(engines, func(e *enginetest.Script) bool { return e.PageHits("/metrics") == 0 })
 	})
@@ -201,7 +201,7 @@ func TestSlotsThatAnEngineTellsBoundIt(t *testing.T) {
 func TestC61_BurstsSpread(t *testing.T) {
 	t.Parallel()
 	engines := startScripts(t, 4, playAnswer)
-	g := startGateway(t, fleetTOML(engines), nths(4)...)
+	g := startGateway(t, withPolicy("capacity", fleetTOML(engines)), nths(4)...) // as in C62
 	c := client(t)
 	// The lighter of two draws puts 0.8 % of these counts beyond 16 +- 2, and
 	// none beyond 16 +- 6; a choice by stale or shared counts puts most there.

@@ -165,7 +165,7 @@ func TestC21_AListedModelIsNotALoadedModel(t *testing.T) {
 	e1, e2 := startScript(t, loading), startScript(t, playAnswer)
 	e1.SetPage("/health", enginetest.Page{Status: 503, ContentType: "application/json",
 		Body: `{"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}`})
-	g := startGateway(t, fleetTOML([]*enginetest.Script{e1, e2}), "e01")
+	g := startGateway(t, withPolicy("capacity", fleetTOML([]*enginetest.Script{e1, e2})), "e01") // a plan goes by times, which a busy machine makes unlike
 	c := client(t)
 	g.await("e00 to be asked for its health", func() bool { return e1.PageHits("/health") >= 3 })
 	for i := range 60 {

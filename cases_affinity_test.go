@@ -275,7 +275,7 @@ func TestC17_SaltAndAdapterAreOfTheKey(t *testing.T) {
 func TestAffinityOff(t *testing.T) {
 	t.Parallel()
 	engines := startScripts(t, 4, playAnswer)
-	g := startGateway(t, fleetTOML(engines), nths(4)...)
+	g := startGateway(t, withPolicy("capacity", fleetTOML(engines)), nths(4)...) // as in C17
 	c := client(t)
 	keyed := make(map[string]bool)
 	for i := range 100 {

@@ -272,7 +272,7 @@ func TestC63_HealthChecksLeaveTheCountsAlone(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	engines := startScripts(t, 2, playHeld(release))
-	g := startGateway(t, fleetTOML(engines, pin(0), pin(1)), nths(2)...)
+	g := startGateway(t, withPolicy("capacity", fleetTOML(engines, pin(0), pin(1))), nths(2)...) // as in C62
 	c := client(t)
 	wait := g.streams(c, engines, 30, "x-penstock-require", "pin=e00")
 	busy := g.fleet.Set().ByName("e00")

@@ -490,8 +490,6 @@ func TestHotKeySpreadsBeforeItIsRefused(t *testing.T) {
 	}
 	close(release)
 	all.wait(t)
-	g.await("the places to be free", func() bool {
-		return !slices.ContainsFunc(g.fleet.Set().Engines, func(e *engine.Engine) bool { return e.InFlight() != 0 })
-	})
+	g.awaitIdle()
 	g.chat(c, chatBody("m", "all the same", true))
 }

@@ -11,12 +11,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"penstock/config"
+	"penstock/engine"
 	"penstock/engine/enginetest"
 )
 
@@ -129,6 +131,15 @@ func (r *running) weight(name string) (w float64) {
 func (r *running) await(what string, ok func() bool) {
 	r.t.Helper()
 	awaitCond(r.t, what, ok)
+}
+
+// awaitIdle awaits that no engine has anything in flight: clients may have the
+// whole of an answer before it is accounted for.
+func (r *running) awaitIdle() {
+	r.t.Helper()
+	r.await("nothing in flight", func() bool {
+		return !slices.ContainsFunc(r.fleet.Set().Engines, func(e *engine.Engine) bool { return e.InFlight() != 0 })
+	})
 }
 
 func awaitCond(t testing.TB, what string, ok func() bool) {

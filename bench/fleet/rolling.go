@@ -22,7 +22,7 @@ type rollingResult struct {
 	Slowest  float64  `json:"slowest_restart_s"` // from the signal to the new process in service
 	Epochs   int      `json:"epochs"`
 	Faults   []string `json:"faults"`
-	Keys     int      `json:"keys"`   // conversations that asked both gateways of a source
+	Keys     int      `json:"keys"`   // conversations that asked both gateways of a source and followed their slots
 	Same     int      `json:"same"`   // of those, how many have one engine by the slots of both
 	Served   int      `json:"served"` // how many were served by one, which was at its bound for none
 }
@@ -231,6 +231,9 @@ func (w *world) askBoth(r *rollingResult, round string) error {
 		}
 		if after, one := w.planOfBoth(); !one || after != before {
 			continue // the weights have moved meanwhile
+		}
+		if slices.Contains(why[:], "placed") {
+			continue // its slot's engine was busier than the alternate: the record begins with that one
 		}
 		r.Keys++
 		if home[0] == home[1] {

@@ -139,6 +139,7 @@ type candidate struct {
 	InFlight *float64 `json:"in_flight"`
 	Bound    *float64 `json:"bound"`
 	State    string   `json:"state"`
+	Cost     *float64 `json:"cost_ms"`
 
 	// What the bound follows from; nil where an older gateway answers.
 	Share     *float64 `json:"share"`

@@ -133,7 +133,11 @@ func (r requestRecord) printCandidates(w io.Writer) error {
 		if r.Slot != nil && c.Engine == r.Slot.Alternate {
 			roles = append(roles, "alternate")
 		}
-		t.row(c.Engine, share(c.Weight), number(c.InFlight), number(c.Bound), c.State, strings.Join(roles, ", "))
+		state := c.State
+		if c.Cost != nil {
+			state += ", would cost " + ms(c.Cost)
+		}
+		t.row(c.Engine, share(c.Weight), number(c.InFlight), number(c.Bound), state, strings.Join(roles, ", "))
 	}
 	return t.print()
 }

@@ -180,6 +180,7 @@ type candidate struct {
 	Bound    int64   `json:"bound"`
 	Factor   float64 `json:"factor"` // what protection had left of it
 	State    string  `json:"state"`
+	Cost     float64 `json:"cost_ms,omitempty"` // of the request there, others' delay included; 0: not compared
 
 	// What the bound follows from.
 	Share     float64 `json:"share"`               // of what is in flight on the component; 0: the cap alone
@@ -224,7 +225,7 @@ func recordPage(r *selector.Record, source string) record {
 		for _, l := range last.Decision.Looks[:last.Decision.N] {
 			share, component, most := l.Basis()
 			page.Candidates = append(page.Candidates, candidate{Engine: l.Engine.Name, Weight: float64(l.Weight), InFlight: int64(l.InFlight), Bound: l.Bound(), Factor: l.Factor(), State: l.Fit.String(),
-				Share: share, Component: component, Cap: most})
+				Cost: float64(l.Cost), Share: share, Component: component, Cap: most})
 		}
 	}
 	if end.Done {

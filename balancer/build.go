@@ -42,6 +42,7 @@ func Build(set *engine.Set, last *route.Table, saved *route.Saved, plan *route.P
 		for i := range cands {
 			cands[i].Share = comp.share[cands[i].Live.ID]
 		}
+		price(plan, cands, last.Classes[key])
 		id := setID(cands)
 		pool := built[id]
 		if pool == nil {

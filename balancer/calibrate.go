@@ -54,6 +54,7 @@ func calibrate(s *Situation, means []profile.Request, demands []*route.Demand, i
 			if e.Told.Capacity != nil && e.Told.Profile == nil && answers[j] < profile.Calibrating {
 				e.Curve = problem.Latency{Slope: slopeUnknown, Limit: e.Curve.Limit}
 			}
+			e.Cost = profile.Cost(speed, mean, e.Told)
 			if answers[j] >= profile.Calibrating {
 				e.Shown = e.Told.Shown(speed, mean)
 			}
@@ -85,6 +86,7 @@ func (e *EngineView) slowed() {
 	if len(e.Curve.Points) > 0 || e.Told.Profile != nil || e.Curve.Zero() >= leastLatency || e.Capacity <= 0 {
 		return
 	}
+	e.Cost = route.Cost{}
 	if e.Told.Capacity == nil {
 		e.Capacity = max(e.Slots, 1) * fullest * 1000 / leastLatency
 		e.Curve.Limit = e.Capacity / fullest

@@ -124,6 +124,7 @@ func (o *Observer) lookAt(e *engine.Engine, s *sighted, dt time.Duration, now ti
 		replicas: float64(max(1, e.Replicas)), seen: o.seen}
 	was := s.facts
 	s.facts = s.track.look(&g)
+	e.SetOthers(othersOn(e, s.facts.Rule))
 	o.tell(e, was, s.facts)
 	seen := route.Sighting{Engine: e.Name, RTT: math.NaN(), InFlight: g.inFlight, Factor: (1 - s.repeats()) * e.Protection().Lasting}
 	if s.facts.Rule == Frozen { // nobody else may see it: it is told as what is left of the capacity
@@ -135,6 +136,27 @@ func (o *Observer) lookAt(e *engine.Engine, s *sighted, dt time.Duration, now ti
 	}
 	return seen
 }
+
+// othersOn is how many requests an engine has that this gateway did not send,
+// by the engine's last page. A small difference is none: of what ends, one side
+// knows a little earlier than the other.
+func othersOn(e *engine.Engine, r DataRule) int64 {
+	s := e.Sample()
+	if s == nil || !r.believed() || e.Replicas > 1 || s.Has&engine.FieldRunning == 0 {
+		return 0
+	}
+	all := s.Running
+	if s.Has&engine.FieldWaiting != 0 {
+		all += s.Waiting
+	}
+	if others := all - s.Ours; others >= max(1, s.Ours/4) {
+		return int64(min(others, mostOthers))
+	}
+	return 0
+}
+
+// mostOthers bounds what a page can make an engine look loaded with.
+const mostOthers = 1e5
 
 // repeats counts the attempts that did again what may have been done before.
 func repeats(seen []engine.Answer) (n int) {

@@ -1,6 +1,13 @@
 package balancer
 
-import "penstock/route"
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+
+	"penstock/route"
+)
 
 // planned is what a plan has for one source, by class.
 type planned map[route.ClassKey]*route.PlanRow
@@ -89,3 +96,77 @@ func (rows planned) share(cands []route.Candidate) (total float64) {
 	}
 	return sum
 }
+
+// price sets what one more request costs on each candidate, where the plan knows
+// it of all that take traffic.
+func price(p *route.Plan, cands []route.Candidate, was *route.Class) {
+	if p == nil || p.Rule != route.RulePlanned {
+		return
+	}
+	costs := alikeCosts(p.Engines)
+	for i := range cands {
+		c := &cands[i]
+		if c.Cost = costs[c.Engine.Name]; !c.Cost.Known() && takes(c) {
+			for k := range cands {
+				cands[k].Cost = route.Cost{}
+			}
+			return
+		}
+		c.Cost.Alone += float32(c.Engine.RoundTrip().Seconds() * 1000)
+		if was != nil {
+			c.Cost = settled(c.Cost, was.Pool, c.Live.ID)
+		}
+	}
+}
+
+// alikeCost is by what factor engines may differ in what an answer costs them
+// when idle and still be compared by what is there alone. Learned speeds of
+// equal engines differ by that much where one was watched in a busy moment; an
+// engine that gets nothing new for it would never show that it is over.
+const alikeCost = 1.25
+
+// alikeCosts is what the plan says of each engine, the mean of its like where
+// there are several. Slots are everyone's own.
+func alikeCosts(engines []route.PlanEngine) map[string]route.Cost {
+	costs := make(map[string]route.Cost, len(engines))
+	var known []route.PlanEngine
+	for i := range engines {
+		if costs[engines[i].Name] = engines[i].Cost; engines[i].Cost.Known() {
+			known = append(known, engines[i])
+		}
+	}
+	slices.SortFunc(known, func(a, b route.PlanEngine) int {
+		return cmp.Or(cmp.Compare(a.Cost.Alone, b.Cost.Alone), strings.Compare(a.Name, b.Name))
+	})
+	for len(known) > 0 {
+		n, mean := 0, route.Cost{}
+		for ; n < len(known) && known[n].Cost.Alone <= alikeCost*known[0].Cost.Alone; n++ {
+			c := &known[n].Cost
+			mean.Alone, mean.PerSeq, mean.PerToken = mean.Alone+c.Alone, mean.PerSeq+c.PerSeq, mean.PerToken+c.PerToken
+		}
+		for _, e := range known[:n] {
+			m := float32(n)
+			costs[e.Name] = route.Cost{Alone: mean.Alone / m, PerSeq: mean.PerSeq / m, PerToken: mean.PerToken / m, Slots: e.Cost.Slots}
+		}
+		known = known[n:]
+	}
+	return costs
+}
+
+// settled is the cost of the table before where that is about the same: a pool
+// is not to be made anew for what a round trip differs by.
+func settled(now route.Cost, was *route.Pool, id uint16) route.Cost {
+	i := was.ByID(id)
+	if i == route.None {
+		return now
+	}
+	old := was.Candidates[i].Cost
+	near := func(a, b float32) bool { return math.Abs(float64(a-b)) <= sameCost*float64(b) }
+	if near(now.Alone, old.Alone) && near(now.PerSeq, old.PerSeq) && near(now.PerToken, old.PerToken) && near(now.Slots, old.Slots) {
+		return old
+	}
+	return now
+}
+
+// sameCost is by what part a cost may be another without a new table.
+const sameCost = 0.05

@@ -216,7 +216,7 @@ func (k *sketch) near(c int, was, now []route.PlanWeight, index map[string]int) 
 // more than the curve knows a latency for; then all its slots are taken.
 func (s *Situation) planned(j int, load float64) route.PlanEngine {
 	e := &s.Engines[j]
-	p := route.PlanEngine{Name: e.Name, Load: load, Capacity: s.capacity(j)}
+	p := route.PlanEngine{Name: e.Name, Load: load, Capacity: s.capacity(j), Cost: e.Cost}
 	switch {
 	case len(e.Curve.Points) == 0 && e.Curve.Zero() <= 0: // no curve
 	case load >= e.known():

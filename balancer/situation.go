@@ -39,6 +39,7 @@ type EngineView struct {
 	Left       float64         // what penalties and others leave of the capacity, 0..1
 	Told       profile.Known   // what calibrating begins with
 	Shown      float64         // what it shows to carry of what its profile tells; 0: nothing yet, or no profile
+	Cost       route.Cost      // of one more request of the mean length; zero where it is not known
 	Signals    Signals
 }
 

@@ -111,7 +111,10 @@ type Live struct {
 	state     atomic.Uint32
 	allowance atomic.Uint32
 	ID        uint16 // unique among the engines of the fleet; reused after removal
-	_         [38]byte
+	_         [6]byte
+	prompts   atomic.Int64
+	others    atomic.Int64
+	_         [16]byte
 
 	*observed
 	_ [56]byte
@@ -177,11 +180,36 @@ func (l *Live) Acquire(limit int64) bool {
 // Release gives back one place taken by Acquire.
 func (l *Live) Release() { l.inflight.Add(-1) }
 
+// Prompts is how many tokens of prompts were sent to the engine that has not
+// begun to answer them, about.
+func (l *Live) Prompts() int64 { return l.prompts.Load() }
+
+// AddPrompts counts prompts that are sent, or with a negative number those
+// whose answer has begun or that are given up.
+func (l *Live) AddPrompts(tokens int64) { l.prompts.Add(tokens) }
+
+// Others is how many requests the engine has that are none of ours, as far as
+// its metrics tell; 0 where they do not.
+func (l *Live) Others() int64 { return l.others.Load() }
+
+// SetOthers publishes it. The control cycle calls it, which knows what of the
+// metrics is believed.
+func (l *Live) SetOthers(n int64) {
+	if l.others.Load() != n { // picks read this cache line
+		l.others.Store(n)
+	}
+}
+
 // Sample is the last scrape of the engine's metrics; nil before the first.
 func (l *Live) Sample() *Sample { return l.sample.Load() }
 
-// SetSample publishes a scrape.
-func (l *Live) SetSample(s *Sample) { l.sample.Store(s) }
+// SetSample publishes a scrape, which is the Live's from then on.
+func (l *Live) SetSample(s *Sample) {
+	if s != nil {
+		s.Ours = float64(l.InFlight())
+	}
+	l.sample.Store(s)
+}
 
 // Models is the last list the engine gave of what it serves; nil before the first.
 func (l *Live) Models() *ModelList { return l.models.Load() }

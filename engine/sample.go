@@ -21,6 +21,8 @@ type Sample struct {
 	Steps           float64 // counter that moves while the engine works, also within one long answer
 	Slots           float64 // requests that it works on at once
 
+	Ours float64 // attempts of this gateway on the engine at that time; of SetSample, not of the page
+
 	Adapters *Adapters // in use; nil = not told
 }
 

@@ -108,7 +108,7 @@ func same32(a, b float64) bool { return math.Float32bits(float32(a)) == math.Flo
 
 func sameEngine(a, b *route.PlanEngine) bool {
 	return a.Name == b.Name && same32(a.Load, b.Load) && same32(a.Capacity, b.Capacity) && same32(a.InFlight, b.InFlight) &&
-		same32(a.Latency, b.Latency) && same32(a.Price, b.Price) && same32(a.CapacityPrice, b.CapacityPrice)
+		same32(a.Latency, b.Latency) && same32(a.Price, b.Price) && same32(a.CapacityPrice, b.CapacityPrice) && a.Cost == b.Cost
 }
 
 func sameRow(a, b *route.PlanRow) bool {
@@ -129,11 +129,15 @@ func codeEngine(e *encoder, n *nameTable, v *route.PlanEngine) {
 	for _, f := range []float64{v.Load, v.Capacity, v.InFlight, v.Latency, v.Price, v.CapacityPrice} {
 		e.figure(f)
 	}
+	for _, f := range []float32{v.Cost.Alone, v.Cost.PerSeq, v.Cost.PerToken, v.Cost.Slots} {
+		e.figure(float64(f))
+	}
 }
 
 func readEngine(d *decoder, list []string) route.PlanEngine {
 	return route.PlanEngine{Name: d.name(list), Load: d.finite32(), Capacity: d.finite32(), InFlight: d.finite32(),
-		Latency: d.finite32(), Price: d.finite32(), CapacityPrice: d.finite32()}
+		Latency: d.finite32(), Price: d.finite32(), CapacityPrice: d.finite32(),
+		Cost: route.Cost{Alone: float32(d.amount32()), PerSeq: float32(d.amount32()), PerToken: float32(d.amount32()), Slots: float32(d.amount32())}}
 }
 
 func codeRow(e *encoder, n *nameTable, r *route.PlanRow) {

@@ -24,7 +24,8 @@ func testPlan(r *rand.Rand, sources, engines, perRow int) *route.Plan {
 	p := &route.Plan{Epoch: 7, Version: 1, Policy: "optimal", Certificate: &route.Certificate{Objective: r.Float64() * 1e5, Bound: r.Float64() * 1e5, Gap: 1e-9, Method: "gradient", Iterations: 12, Took: time.Millisecond},
 		Uncalibrated: []string{engineName(0)}}
 	for j := range engines {
-		p.Engines = append(p.Engines, route.PlanEngine{Name: engineName(j), Load: r.Float64() * 40, Capacity: 40, InFlight: r.Float64() * 60, Latency: 900 * r.Float64(), Price: 100 * r.Float64()})
+		p.Engines = append(p.Engines, route.PlanEngine{Name: engineName(j), Load: r.Float64() * 40, Capacity: 40, InFlight: r.Float64() * 60, Latency: 900 * r.Float64(), Price: 100 * r.Float64(),
+			Cost: route.Cost{Alone: 4000 * r.Float32(), PerSeq: 40 * r.Float32(), PerToken: r.Float32(), Slots: 256}})
 	}
 	for i := range sources {
 		for _, model := range []string{"llama-3.3-70b", "qwen3-32b"} {

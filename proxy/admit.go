@@ -121,7 +121,7 @@ func (x *exchange) asAsked(r *selector.Refusal) *selector.Refusal {
 
 // keyed finds the affinity key.
 func (x *exchange) keyed() {
-	x.ask = selector.Ask{Now: x.arrived.Unix()}
+	x.ask = selector.Ask{Now: x.arrived.Unix(), Prompt: x.guessedPrompt()}
 	switch {
 	case x.holder.Engine != nil:
 		x.source = KeyHolder
@@ -135,7 +135,7 @@ func (x *exchange) keyed() {
 		source = x.env.openingKey()
 	}
 	x.source = source
-	x.ask = selector.Ask{Now: x.arrived.Unix(), EarlierTurns: x.env.EarlierTurns, Keyed: source != KeyNone}
+	x.ask = selector.Ask{Now: x.arrived.Unix(), EarlierTurns: x.env.EarlierTurns, Prompt: x.guessedPrompt(), Keyed: source != KeyNone}
 	switch keyer := &x.tenant.keyer; source {
 	case KeyNone:
 	case KeyOpening:

@@ -22,6 +22,7 @@ func (x *exchange) guardBegins(e *engine.Engine, l *selector.Lease, spent tries)
 // firstContent is the commit point.
 func (x *exchange) firstContent(now time.Time) {
 	x.firstAt = now
+	x.trying.lease.Began()
 	x.guard.answered(x.load, now.Sub(x.sentAt), x.trial)
 }
 

@@ -97,6 +97,7 @@ type PlanEngine struct {
 	Latency        float64 // ms at that load, 0 = not known
 	Price          float64 // ms per request: lambda_j
 	CapacityPrice  float64 // ms per request: w_j
+	Cost           Cost    // of one more request; zero where it is not known how the engine works
 }
 
 // Certificate proves how good a plan is (optimizer.md 6).

@@ -18,6 +18,8 @@ type Candidate struct {
 	Weight float64 // x_j: share of the class's demand; 0 = takes none
 	Share  float64 // q_j: share of the component's in-flight it should hold
 	Cap    int64   // K_j: attempts at once
+	Cost   Cost    // of one more request, network included; known of all candidates or of none
+	_      [8]byte // a cache line each
 }
 
 // Component counts what is in flight over the engines that are connected by

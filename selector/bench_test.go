@@ -15,14 +15,16 @@ import (
 // lease and its release. Sixteen models over all engines, 16,384
 // conversations, a hundred requests in flight beside the one measured.
 // keyed+hash also hashes the identity first, which the proxy does once per
-// request and not per pick.
+// request and not per pick. new is a conversation that nobody knows, and drawn a
+// request without a key, where candidates are compared by what they cost.
 func BenchmarkPick(b *testing.B) {
 	for _, n := range []int{10, 1000, 10000} {
 		models := make([]string, benchModels)
 		for i := range models {
 			models[i] = fmt.Sprintf("model-%d", i)
 		}
-		tables := newTestFleet(b, n, models...).tables
+		f := newTestFleet(b, n, models...)
+		tables := f.tables
 		s := New(tables, nil)
 		busy(s, models, 100)
 		for _, kind := range []string{"keyed", "unkeyed", "keyed+hash"} {
@@ -37,6 +39,11 @@ func BenchmarkPick(b *testing.B) {
 				cancel()
 				<-done
 			})
+		}
+		f.cost = usualCost
+		f.publish()
+		for _, kind := range []string{"new", "drawn"} {
+			b.Run(fmt.Sprintf("engines=%d/%s", n, kind), func(b *testing.B) { benchPick(b, s, models, kind, false) })
 		}
 	}
 }
@@ -56,10 +63,12 @@ func benchPick(b *testing.B, s *Selector, models []string, kind string, parallel
 	}
 	one := func(i int, d *Decision) bool {
 		k := i % benchModels
-		a := Ask{Now: unix, Keyed: kind != "unkeyed"}
+		a := Ask{Now: unix, Keyed: kind != "unkeyed" && kind != "drawn", Prompt: 1000}
 		switch kind {
 		case "keyed":
 			a.Key = spread(uint64(i%benchConversations), 0)
+		case "new":
+			a.Key = spread(uint64(i), 7)
 		case "keyed+hash":
 			// A client's id is fresh from the request's header: in cache.
 			id := [32]byte{0: 'c', 1: 'o', 2: 'n', 3: 'v', 30: byte(i >> 7 & 127), 31: byte(i & 127)}

@@ -38,6 +38,7 @@ type Ask struct {
 	Key          uint64 // slot key, of Keyer
 	Keyed        bool
 	EarlierTurns bool // the request shows turns before this one
+	Prompt       int  // tokens of its prompt, as guessed
 	Now          int64
 	Chance       uint64          // what a draw takes for chance; 0: drawn at the pick
 	Tried        [3]*engine.Live // engines of earlier attempts of the request
@@ -70,7 +71,7 @@ const (
 	AtCap         // in flight at its cap
 	Out           // takes no traffic, or weight 0
 	TriedYet      // an earlier attempt of this request was on it
-	Heavier       // the other one was lighter
+	Heavier       // another one was lighter
 	Penalised     // its penalty keeps this conversation away for now
 )
 
@@ -84,6 +85,7 @@ type Look struct {
 	Weight   float32
 	InFlight int32 // before the pick
 	Fit      Fit
+	Cost     float32          // ms that the request was taken to cost there; 0: not compared by cost
 	allowed  engine.Allowance // what protection had left of it
 	limit    limit
 }

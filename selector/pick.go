@@ -13,6 +13,7 @@ type Lease struct {
 	Engine    *engine.Engine
 	Trial     *engine.Trial // nil but on an engine whose breaker is half open
 	component *route.Component
+	prompt    int64 // tokens that the engine counts until it answers
 }
 
 // Release gives the place back; further calls do nothing. Not safe for
@@ -24,6 +25,7 @@ func (l *Lease) Release() {
 	if l.Trial != nil {
 		l.Trial.Drop() // what has not been told by now never will be
 	}
+	l.Began()
 	l.Engine.Live.Release()
 	if l.component != nil { // of a class; a request without a model has none
 		l.component.Add(-1)
@@ -31,11 +33,21 @@ func (l *Lease) Release() {
 	l.Engine = nil
 }
 
+// Began says that the engine has begun to answer: it has computed the prompt.
+// Further calls do nothing.
+func (l *Lease) Began() {
+	if l.prompt != 0 && l.Engine != nil {
+		l.Engine.Live.AddPrompts(-l.prompt)
+		l.prompt = 0
+	}
+}
+
 // Abandon gives up a request whose engine may work on without us: then its
 // place stays taken until that is over. Else it is Release.
 func (l *Lease) Abandon(now time.Time) {
 	if l.Engine != nil && l.Engine.Live.Abandon(now) {
 		l.Trial.Drop()
+		l.Began()
 		l.Engine = nil // the component's count is put right by its next cycles
 		return
 	}
@@ -49,6 +61,10 @@ type picking struct {
 	d *Decision
 	m int64 // in flight over the component, before this pick
 	t *engine.Trial
+
+	// What a comparison by cost came to; a cost of 0: there was none.
+	cheap     uint16
+	cheapCost float32
 }
 
 // Pick chooses an engine of the class and takes a place on it. The lease's
@@ -74,7 +90,17 @@ func (k *picking) lease(i uint16) Lease {
 		return Lease{}
 	}
 	k.p.Component.Add(1)
-	return Lease{Engine: k.p.Candidates[i].Engine, Trial: k.t, component: k.p.Component}
+	if k.cheapCost > 0 && k.cheap == i {
+		k.d.Looks[k.d.N-1].Cost = k.cheapCost
+	}
+	l := Lease{Engine: k.p.Candidates[i].Engine, Trial: k.t, component: k.p.Component, prompt: int64(k.a.Prompt)}
+	if k.d.Why == WhyRemembered {
+		l.prompt /= laterFresh
+	}
+	if l.prompt > 0 {
+		l.Engine.Live.AddPrompts(l.prompt)
+	}
+	return l
 }
 
 // pickKeyed goes to the engine that is remembered for the conversation, within
@@ -108,8 +134,11 @@ func (s *Selector) pickSlot(k *picking, known bool, full uint16) uint16 {
 	case full != route.None:
 	case k.a.EarlierTurns && slot.Draining(now) && k.usable(slot.Previous):
 		home, why = slot.Previous, WhyPrevious
-	case !known && !k.a.EarlierTurns && !k.p.Shared && k.lighter(slot.Alternate, slot.Engine):
-		home, why = slot.Alternate, WhyPlaced
+	case known || k.a.EarlierTurns || k.p.Shared:
+	default:
+		if at := k.placed(slot); at != slot.Engine {
+			home, why = at, WhyPlaced
+		}
 	}
 	if home != full && k.takeWithinBound(home, why) {
 		if !known {
@@ -157,6 +186,18 @@ func (k *picking) usable(i uint16) bool {
 	}
 	c := &k.p.Candidates[i]
 	return c.Weight > 0 && (c.Live.Ready() || c.Live.OnTrial()) && !k.a.tried(c.Live)
+}
+
+// placed is where a new conversation belongs: its slot's engine, unless another
+// of those that the slot gives is lighter.
+func (k *picking) placed(slot route.Slot) uint16 {
+	if k.a.Key%plannedPart != 0 && k.priced(slot.Engine) {
+		return k.cheapest(slot)
+	}
+	if k.lighter(slot.Alternate, slot.Engine) {
+		return slot.Alternate
+	}
+	return slot.Engine
 }
 
 // lighter reports whether a new conversation belongs on alternate instead of
@@ -253,6 +294,11 @@ func (k *picking) lighterOfTwo(why Why) uint16 {
 	i, j := k.p.Draw(r), k.p.Draw(spread(r, 1)) // a second draw out of the same bits, well mixed
 	if i == route.None {
 		return route.None
+	}
+	if spread(r, plannedPart)%plannedPart != 0 && k.priced(i) {
+		if at := k.cheapestDrawn(i, j); at != route.None && k.takeWithinCap(&k.p.Candidates[at], why) {
+			return at
+		}
 	}
 	a, b := &k.p.Candidates[i], &k.p.Candidates[j]
 	na, nb := a.Live.InFlight(), b.Live.InFlight()

@@ -14,6 +14,8 @@ type testFleet struct {
 	t      testing.TB
 	fleet  *engine.Fleet
 	tables *route.Published
+	cost   route.Cost         // of all engines but
+	slower map[string]float32 // these, by what factor
 }
 
 // newTestFleet has n engines, e00000 on, that serve the models.
@@ -64,6 +66,12 @@ func (f *testFleet) publish(extra ...route.ClassKey) {
 				continue
 			}
 			cands := route.Candidates(m, key)
+			for i := range cands {
+				cands[i].Cost = f.cost
+				if by := f.slower[cands[i].Engine.Name]; by > 0 {
+					cands[i].Cost.Alone *= by
+				}
+			}
 			id := fmt.Sprint(len(cands), cands[0].Engine.Name, cands[len(cands)-1].Engine.Name)
 			if pools[id] == nil {
 				var prev *route.Pool

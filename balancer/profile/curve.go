@@ -32,7 +32,7 @@ func (r Request) usable() Request {
 type Known struct {
 	Capacity *float64         // requests/s as configured; nil where it is not
 	Profile  *problem.Latency // as configured, of the engine as a whole; nil where it is not
-	Speed    route.Speed      // of a profile that tells steps: taken until enough was learned; zero where there is none
+	Speed    route.Speed      // of a profile that tells steps: what is learned stays near it; zero where there is none
 	// Correction is what the capacity that is told is multiplied with
 	// (Correction.Factor); 0 counts as 1.
 	Correction float64
@@ -66,14 +66,7 @@ func Curve(speed route.Speed, mean Request, known Known) (curve problem.Latency,
 	if correction == 0 {
 		correction = 1
 	}
-	if known.Speed.PerSeq > 0 && speed.Answers < Calibrating {
-		slots := speed.Slots
-		speed = known.Speed
-		speed.Answers = Calibrating
-		if slots > 0 {
-			speed.Slots = slots
-		}
-	}
+	speed = known.near(speed)
 	switch {
 	case known.Profile != nil:
 		curve, capacity = stretched(*known.Profile, correction), most(*known.Profile)*correction

@@ -19,6 +19,7 @@ import (
 type planned struct {
 	engines []engineFacts
 	gap     float64 // certified
+	cost    []route.Cost
 	shed    float64 // share of conversations that are refused, all turns of each
 
 	pick   *selector.Selector
@@ -79,6 +80,8 @@ func (p *planned) solve(s *scenario, mean profile.Request) (share []float64, err
 		m := s.model(i, 1)
 		speed := route.Speed{Step: msOf(m.Base), PerSeq: msOf(m.PerSeq), PerToken: msOf(m.PerPrefill), Slots: float64(m.Slots), Answers: 1000}
 		curve, capacity, _ := profile.Curve(speed, mean, profile.Known{})
+		p.cost = append(p.cost, profile.Cost(speed, mean, profile.Known{}))
+		p.cost[i].Alone += float32(msOf(s.rtt(i)))
 		q.Engines = append(q.Engines, problem.Engine{Name: s.engineName(i), Place: i, Capacity: (1 - leftFree) * capacity, Latency: curve})
 		q.RTT[0] = append(q.RTT[0], msOf(s.rtt(i)))
 	}
@@ -115,7 +118,7 @@ func (p *planned) publish(s *scenario, share []float64) {
 		e := engine.New(engine.Config{Name: s.engineName(i), URL: "http://127.0.0.1:1", Models: []string{modelName}}, engine.NewLive(uint16(i)))
 		e.SetStatus(engine.Ready, engine.ReasonHealthy, time.Unix(0, 0))
 		m.Engines = append(m.Engines, e)
-		cands = append(cands, route.Candidate{Engine: e, Live: e.Live, Weight: p.engines[i].Weight, Share: share[i], Cap: e.Cap()})
+		cands = append(cands, route.Candidate{Engine: e, Live: e.Live, Weight: p.engines[i].Weight, Share: share[i], Cap: e.Cap(), Cost: p.cost[i]})
 	}
 	key := route.ClassKey{Model: modelName}
 	pool := route.NewPool(cands, route.NewComponent("all", 0), nil, 0)
@@ -129,13 +132,20 @@ func (p *planned) place(f *flight) int {
 	if rand.New(rand.NewPCG(uint64(f.conv.id), 3)).Float64() < p.shed {
 		return refused
 	}
-	a := selector.Ask{Key: p.keyer.Key(modelName, "", selector.DomainID, fmt.Sprint(f.conv.id)), Keyed: true, EarlierTurns: f.turn > 0, Now: int64(f.sent / time.Second)}
+	a := selector.Ask{Key: p.keyer.Key(modelName, "", selector.DomainID, fmt.Sprint(f.conv.id)), Keyed: true, EarlierTurns: f.turn > 0, Prompt: f.prompt, Now: int64(f.sent / time.Second)}
 	var d selector.Decision
 	lease := p.pick.Pick(p.class, &a, &d)
 	p.leases[f] = &lease
 	p.why[d.Why]++
 	f.engine = int(lease.Engine.Live.ID)
 	return f.engine
+}
+
+// began is told of the first token.
+func (p *planned) began(f *flight) {
+	if l := p.leases[f]; l != nil {
+		l.Began()
+	}
 }
 
 func (p *planned) done(f *flight) {

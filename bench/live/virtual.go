@@ -108,6 +108,9 @@ func (v *virtual) step(e *virtualEngine) {
 			}
 			if ev.Seq.Generated == 1 && a.first == 0 {
 				a.first = v.now
+				if p, ok := v.p.(*planned); ok {
+					p.began(&a.flight)
+				}
 			}
 			a.produced.Store(int64(ev.Seq.Generated))
 			if ev.Finished {

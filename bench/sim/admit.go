@@ -32,7 +32,7 @@ func (g *gateway) admit(w *world, r *request) {
 		return
 	}
 	r.class = class
-	r.ask = selector.Ask{Keyed: r.Conversation != 0, EarlierTurns: r.Turn > 0, Now: now.Unix()}
+	r.ask = selector.Ask{Keyed: r.Conversation != 0, EarlierTurns: r.Turn > 0, Prompt: r.Prompt, Now: now.Unix()}
 	if r.ask.Keyed {
 		r.ask.Key = g.key(r.Conversation)
 	}

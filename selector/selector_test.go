@@ -16,6 +16,7 @@ type testFleet struct {
 	tables *route.Published
 	cost   route.Cost         // of all engines but
 	slower map[string]float32 // these, by what factor
+	used   bool               // the plan has requests on all of them
 }
 
 // newTestFleet has n engines, e00000 on, that serve the models.
@@ -67,7 +68,7 @@ func (f *testFleet) publish(extra ...route.ClassKey) {
 			}
 			cands := route.Candidates(m, key)
 			for i := range cands {
-				cands[i].Cost = f.cost
+				cands[i].Cost, cands[i].Used = f.cost, f.used
 				if by := f.slower[cands[i].Engine.Name]; by > 0 {
 					cands[i].Cost.Alone *= by
 				}

@@ -16,9 +16,14 @@ import (
 // alone. One goroutine serves all connections; a connection costs one system
 // call when it is accepted, and none per request.
 type hangups struct {
+	next  atomic.Uint64
+	conns sync.Map // id -> *clientConn
+
+	// A number that is closed is soon another file's: nothing is done to either
+	// of them once they are.
+	mu          sync.Mutex // guards closed, and epoll and wake against it
+	closed      bool
 	epoll, wake int
-	next        atomic.Uint64
-	conns       sync.Map // id -> *clientConn
 }
 
 func newHangups() (*hangups, error) {
@@ -49,6 +54,11 @@ func (h *hangups) add(c *clientConn) {
 	}
 	c.id = h.next.Add(1)
 	h.conns.Store(c.id, c)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
 	sc.Control(func(fd uintptr) {
 		ev := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(c.id), Pad: int32(c.id >> 32)}
 		c.watched = unix.EpollCtl(h.epoll, unix.EPOLL_CTL_ADD, int(fd), &ev) == nil
@@ -59,9 +69,18 @@ func (h *hangups) remove(c *clientConn) { h.conns.Delete(c.id) }
 
 // run delivers hang-ups until ctx ends, then closes the epoll.
 func (h *hangups) run(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { unix.Write(h.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) })
+	woken := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		unix.Write(h.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		close(woken)
+	})
 	defer func() {
-		stop()
+		if !stop() {
+			<-woken // another event was first
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.closed = true
 		unix.Close(h.epoll)
 		unix.Close(h.wake)
 	}()

@@ -264,8 +264,9 @@ func TestWhoHasTriedAnEngineHoldsNobodyUp(t *testing.T) {
 	})
 	g.await("one to wait", func() bool { return g.metric("penstock_queue_waiting") == 1 })
 	for i := range 20 {
+		g.await("e1 to take requests", func() bool { return g.engineState("e1") == "ready" && g.weight("e1") > 0 })
 		if a := g.post(cl, "/v1/chat/completions", chatBody("m", fmt.Sprint("later ", i), false), off...); !a.looksComplete() || a.header.Get("X-Penstock-Engine") != "e1" {
-			t.Errorf("held up: %d %v %s", a.status, a.header, a.body)
+			t.Errorf("held up: %d %v %s, e1 is %s, left %v of it\n%s", a.status, a.header, a.body, g.engineState("e1"), g.fleet.Set().ByName("e1").Allowance().Factor(), g.logs)
 		}
 	}
 	if served.Load() {

@@ -262,7 +262,8 @@ func TestNoStreamIsCutByAnEarlyHeader(t *testing.T) {
 		streams = 200
 	}
 	_, url := startSim(t, enginetest.Config{Slots: 64})
-	g := startGateway(t, engineTOML("e1", url), "e1")
+	// A busy machine's engine looks silent for a moment; what waits then is not refused.
+	g := startGateway(t, "[limits]\nqueue_entries = 1000\nqueue_wait = \"1m\"\n"+engineTOML("e1", url), "e1")
 	clients := []*http.Client{client(t), h2cClient(t)}
 	prompt := strings.Repeat("Tell me more. ", 300) // more than one read of the gateway's
 	var mu sync.Mutex

@@ -100,8 +100,11 @@ func TestCostStaysNearTheProfile(t *testing.T) {
 			t.Errorf("%+v: %+v, want %+v", c.learned, got, c.want)
 		}
 	}
-	if (profile.Cost(route.Speed{}, mean, profile.Known{})) != (route.Cost{}) {
-		t.Error("nothing is known, and it has a cost")
+	learned := route.Speed{Step: 12, PerSeq: 0.1, PerToken: 0.1, Slots: 64, Answers: 1000}
+	for what, speed := range map[string]route.Speed{"nothing is known": {}, "no profile tells steps": learned} {
+		if (profile.Cost(speed, mean, profile.Known{})) != (route.Cost{}) {
+			t.Errorf("%s, and it has a cost", what)
+		}
 	}
 }
 

@@ -35,11 +35,13 @@ func (k *Known) near(learned route.Speed) route.Speed {
 // mostFactor is how far what answers show may be from what a profile tells.
 const mostFactor = 2
 
-// Cost is that of one more request on an engine of this speed; zero where
-// nothing says how long its steps are.
+// Cost is that of one more request on an engine of this speed; zero where no
+// profile tells how long its steps are. Learned steps alone are no ground for
+// it: of two equal engines the one that was watched in a busy moment would get
+// nothing new, and never show that it is over.
 func Cost(speed route.Speed, mean Request, known Known) route.Cost {
 	speed = known.near(speed)
-	if !(speed.PerSeq > 0) || !(speed.PerToken > 0) || known.Capacity != nil && speed.Answers < Calibrating || known.Profile != nil && speed.Answers < Calibrating {
+	if !(known.Speed.PerSeq > 0) || !(speed.PerToken > 0) || known.Capacity != nil && speed.Answers < Calibrating || known.Profile != nil && speed.Answers < Calibrating {
 		return route.Cost{}
 	}
 	mean = mean.usable()

@@ -93,11 +93,12 @@ func (k *picking) lease(i uint16) Lease {
 	if k.cheapCost > 0 && k.cheap == i {
 		k.d.Looks[k.d.N-1].Cost = k.cheapCost
 	}
-	l := Lease{Engine: k.p.Candidates[i].Engine, Trial: k.t, component: k.p.Component, prompt: int64(k.a.Prompt)}
-	if k.d.Why == WhyRemembered {
-		l.prompt /= laterFresh
-	}
-	if l.prompt > 0 {
+	l := Lease{Engine: k.p.Candidates[i].Engine, Trial: k.t, component: k.p.Component}
+	if k.a.Prompt > 0 && k.p.Candidates[i].Cost.Known() { // else nobody looks at it
+		l.prompt = int64(k.a.Prompt)
+		if k.d.Why == WhyRemembered {
+			l.prompt /= laterFresh
+		}
 		l.Engine.Live.AddPrompts(l.prompt)
 	}
 	return l

@@ -28,7 +28,7 @@ func Build(set *engine.Set, last *route.Table, saved *route.Saved, plan *route.P
 	if plan != nil {
 		next.Policy, next.Rule = plan.Policy, plan.Rule
 	}
-	rows := plannedRows(plan, last.Source)
+	rows, prices := plannedRows(plan, last.Source), pricesOf(plan)
 	components := componentsOf(next.Models, len(next.Engines), last, rows)
 	built := make(map[string]*route.Pool) // by candidate set
 	same = last.Models != nil && samePlanAs(next.Plan, last.Plan) && next.Policy == last.Policy && next.Rule == last.Rule && next.Untold == last.Untold && sameModels(next.Models, last.Models) && slices.Equal(next.Engines, last.Engines)
@@ -42,7 +42,7 @@ func Build(set *engine.Set, last *route.Table, saved *route.Saved, plan *route.P
 		for i := range cands {
 			cands[i].Share = comp.share[cands[i].Live.ID]
 		}
-		price(plan, cands, last.Classes[key])
+		prices.set(cands, last.Classes[key])
 		id := setID(cands)
 		pool := built[id]
 		if pool == nil {

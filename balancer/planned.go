@@ -97,22 +97,35 @@ func (rows planned) share(cands []route.Candidate) (total float64) {
 	return sum
 }
 
-// price sets what one more request costs on each candidate, where the plan knows
-// it of all that take traffic.
-func price(p *route.Plan, cands []route.Candidate, was *route.Class) {
-	if p == nil || p.Rule != route.RulePlanned {
-		return
+// prices are what a plan says of engines beyond the weights, by name.
+type prices struct {
+	cost map[string]route.Cost
+	used map[string]bool
+}
+
+// pricesOf is nil where the plan knows no engine's cost.
+func pricesOf(p *route.Plan) *prices {
+	if p == nil || p.Rule != route.RulePlanned || !slices.ContainsFunc(p.Engines, func(e route.PlanEngine) bool { return e.Cost.Known() }) {
+		return nil
 	}
-	costs := alikeCosts(p.Engines)
-	used := make(map[string]bool)
+	s := &prices{cost: alikeCosts(p.Engines), used: make(map[string]bool, len(p.Engines))}
 	for i := range p.Engines {
 		e := &p.Engines[i]
-		used[e.Name] = p.Policy == Optimal.String() && e.Load > leastLoad*e.Capacity
+		s.used[e.Name] = p.Policy == Optimal.String() && e.Load > leastLoad*e.Capacity
+	}
+	return s
+}
+
+// set sets what one more request costs on each candidate, where it is known of
+// all that take traffic.
+func (s *prices) set(cands []route.Candidate, was *route.Class) {
+	if s == nil {
+		return
 	}
 	for i := range cands {
 		c := &cands[i]
-		c.Used = used[c.Engine.Name]
-		if c.Cost = costs[c.Engine.Name]; !c.Cost.Known() && takes(c) {
+		c.Used = s.used[c.Engine.Name]
+		if c.Cost = s.cost[c.Engine.Name]; !c.Cost.Known() && takes(c) {
 			for k := range cands {
 				cands[k].Cost = route.Cost{}
 			}

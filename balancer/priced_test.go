@@ -22,31 +22,31 @@ func TestPrice(t *testing.T) {
 		cands = append(cands, route.Candidate{Engine: e, Live: e.Live, Weight: 0.5, Share: 0.5, Cap: e.Cap()})
 		p.Engines = append(p.Engines, route.PlanEngine{Name: name, Cost: route.Cost{Alone: 1000, PerSeq: 1, PerToken: 1, Slots: 8}})
 	}
-	price(p, cands, nil)
+	pricesOf(p).set(cands, nil)
 	if cands[0].Cost.Alone != 1000 || cands[1].Cost.Alone != 1010 {
 		t.Errorf("%+v, %+v: want the round trip of 10 ms in the second", cands[0].Cost, cands[1].Cost)
 	}
 	was := &route.Class{Pool: route.NewAdHoc(append([]route.Candidate(nil), cands...), route.NewComponent("x", 0))}
 	p.Engines[0].Cost.Alone = 1040
-	price(p, cands, was)
+	pricesOf(p).set(cands, was)
 	if cands[0].Cost.Alone != 1000 {
 		t.Errorf("4 %% more: %v, want what was", cands[0].Cost.Alone)
 	}
 	p.Engines[0].Cost.Alone = 1400
-	price(p, cands, was)
+	pricesOf(p).set(cands, was)
 	if cands[0].Cost.Alone != 1400 {
 		t.Errorf("40 %% more: %v", cands[0].Cost.Alone)
 	}
 	p.Policy, p.Engines[0].Load, p.Engines[0].Capacity, p.Engines[1].Capacity = Optimal.String(), 1, 10, 10
-	if price(p, cands, was); !cands[0].Used || cands[1].Used {
+	if pricesOf(p).set(cands, was); !cands[0].Used || cands[1].Used {
 		t.Error("one has load, the other has none")
 	}
 	p.Policy = Nearest.String()
-	if price(p, cands, was); cands[0].Used {
+	if pricesOf(p).set(cands, was); cands[0].Used {
 		t.Error("nearest goes where the plan says and nowhere else")
 	}
 	p.Engines[1].Cost = route.Cost{}
-	price(p, cands, was)
+	pricesOf(p).set(cands, was)
 	if cands[0].Cost.Known() || cands[1].Cost.Known() {
 		t.Error("one is not known, and the other is compared with it")
 	}

@@ -80,7 +80,7 @@ func (p *planned) solve(s *scenario, mean profile.Request) (share []float64, err
 		m := s.model(i, 1)
 		speed := route.Speed{Step: msOf(m.Base), PerSeq: msOf(m.PerSeq), PerToken: msOf(m.PerPrefill), Slots: float64(m.Slots), Answers: 1000}
 		curve, capacity, _ := profile.Curve(speed, mean, profile.Known{})
-		p.cost = append(p.cost, profile.Cost(speed, mean, profile.Known{}))
+		p.cost = append(p.cost, profile.Cost(speed, mean, profile.Known{Speed: speed})) // this one knows them
 		p.cost[i].Alone += float32(msOf(s.rtt(i)))
 		q.Engines = append(q.Engines, problem.Engine{Name: s.engineName(i), Place: i, Capacity: (1 - leftFree) * capacity, Latency: curve})
 		q.RTT[0] = append(q.RTT[0], msOf(s.rtt(i)))
